@@ -1,0 +1,218 @@
+"""One head as a large map, and every head of a layer side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from attnviz.plots.heatmap import hatching, token_axis, weight_cells
+from attnviz.plots.theme import THEMES, Ink, Theme, ThemeName, sequential_scale, style
+
+QUERY_AXIS = "query: attends from"
+KEY_AXIS = "key: attended to"
+EVERY_LABEL = 64
+CELL = 34  # pixels of a cell, before a long text makes cells smaller
+LARGEST, SMALLEST = 620, 230  # pixels of the side of a map
+SMALL = 180  # pixels of a small map, labels included
+
+
+def plot_head(
+    weights: Any,
+    query_labels: Sequence[str],
+    key_labels: Sequence[str],
+    *,
+    allowed: Any = None,
+    title: str = "",
+    selected: int | None = None,
+    theme: ThemeName = "light",
+    ink: Ink = "sqrt",
+) -> go.Figure:
+    """Return the map of one head, with its exact numbers in the cells where they fit.
+
+    Args:
+        weights: [query, key], 0 to 1, as `trace.weights(layer, head)` gives them.
+        query_labels: what stands at each row, as `trace.query_tokens().labels`.
+        key_labels: what stands at each column.
+        allowed: bool [query, key] as `trace.allowed(layer)`; cells that are not allowed are hatched.
+        title: says which weights these are.
+        selected: a row to frame in the accent colour.
+        theme: "light" or "dark".
+        ink: "sqrt" makes small weights visible, "linear" does not.
+
+    Returns:
+        A figure whose first trace is the heatmap; its z are the weights, NaN where not allowed.
+    """
+    colours = THEMES[theme]
+    weights, allowed = np.asarray(weights), _mask(allowed)
+    rows, columns = weights.shape
+    cells = weight_cells(weights, allowed, query_labels, key_labels, decimals=_decimals(columns), coloraxis="coloraxis")
+    figure = style(go.Figure(cells), colours, title=title)
+    figure.update_layout(
+        coloraxis=_colour_axis(colours, ink) | {"colorbar": _colour_bar(colours, ink)},
+        height=_side(rows) + 150,
+    )
+    every = max(rows, columns) <= EVERY_LABEL
+    figure.update_xaxes(
+        token_axis(key_labels, every=every),
+        side="top",
+        tickangle=-45,
+        title={"text": KEY_AXIS, "standoff": 8},
+        constrain="domain",
+    )
+    figure.update_yaxes(token_axis(query_labels, every=every), title=QUERY_AXIS, autorange=None)
+    figure.update_yaxes(range=[rows - 0.5, -0.5])
+    _hatch(figure, allowed, colours)
+    if selected is not None:
+        figure.add_shape(
+            type="rect",
+            x0=-0.5,
+            x1=columns - 0.5,
+            y0=selected - 0.5,
+            y1=selected + 0.5,
+            line={"color": colours.accent, "width": 2},
+        )
+    return figure
+
+
+def plot_heads(
+    weights: Any,
+    query_labels: Sequence[str],
+    key_labels: Sequence[str],
+    *,
+    allowed: Any = None,
+    titles: Sequence[str] | None = None,
+    columns: int = 4,
+    theme: ThemeName = "light",
+    ink: Ink = "sqrt",
+) -> go.Figure:
+    """Return every head as a map of its own, side by side, on one colour scale.
+
+    Args:
+        weights: [head, query, key], 0 to 1.
+        query_labels: what stands at each row.
+        key_labels: what stands at each column.
+        allowed: bool [query, key] or [head, query, key]; cells that are not allowed are hatched.
+        titles: one per head; "head 0", "head 1", … where left out.
+        columns: how many maps stand in a row.
+        theme: "light" or "dark".
+        ink: "sqrt" makes small weights visible, "linear" does not.
+    """
+    colours = THEMES[theme]
+    weights, allowed = np.asarray(weights), _mask(allowed)
+    heads, queries, keys = weights.shape
+    across = min(columns, heads)
+    down = math.ceil(heads / across)
+    titles = [f"head {head}" for head in range(heads)] if titles is None else titles
+    figure = make_subplots(
+        rows=down,
+        cols=across,
+        subplot_titles=list(titles),
+        shared_xaxes=True,
+        shared_yaxes=True,
+        horizontal_spacing=0.12 / across,
+        vertical_spacing=0.16 / down,
+    )
+    style(figure, colours)
+    for head in range(heads):
+        row, column = head // across + 1, head % across + 1
+        mask = allowed if allowed is None or allowed.ndim == 2 else allowed[head]  # noqa: PLR2004
+        cells = weight_cells(weights[head], mask, query_labels, key_labels, coloraxis="coloraxis")
+        figure.add_trace(cells, row=row, col=column)
+        _hatch(figure, mask, colours, row=row, col=column)
+    every = max(queries, keys) * max(across, down) <= EVERY_LABEL
+    figure.update_xaxes(token_axis(key_labels, every=every), tickangle=-45)
+    figure.update_yaxes(token_axis(query_labels, every=every) | {"range": [queries - 0.5, -0.5]})
+    figure.update_xaxes(title=KEY_AXIS, row=down)
+    figure.update_yaxes(title=QUERY_AXIS, col=1)
+    figure.update_layout(
+        coloraxis=_colour_axis(colours, ink) | {"colorbar": _colour_bar(colours, ink)},
+        height=down * 260 + 80,
+        margin={"t": 32},
+    )
+    return figure
+
+
+def plot_head_small(
+    weights: Any,
+    query_labels: Sequence[str],
+    key_labels: Sequence[str],
+    *,
+    allowed: Any = None,
+    title: str = "",
+    theme: ThemeName = "light",
+    ink: Ink = "sqrt",
+) -> go.Figure:
+    """Return a head's map small enough to stand among others: same cells, scale and hover, fewer words.
+
+    Arguments as for `plot_head`.
+    """
+    colours = THEMES[theme]
+    weights, allowed = np.asarray(weights), _mask(allowed)
+    rows, columns = weights.shape
+    cells = weight_cells(weights, allowed, query_labels, key_labels, coloraxis="coloraxis")
+    figure = style(go.Figure(cells), colours, title=title)
+    named = max(rows, columns) <= 12  # noqa: PLR2004
+    figure.update_layout(coloraxis=_colour_axis(colours, ink) | {"showscale": False}, height=SMALL)
+    axis = {"tickfont": {"size": 9}, "showticklabels": named, "ticks": ""}
+    figure.update_xaxes(token_axis(key_labels, every=True) | axis, tickangle=-45)
+    figure.update_yaxes(token_axis(query_labels, every=True) | axis | {"range": [rows - 0.5, -0.5]})
+    _hatch(figure, allowed, colours)
+    return figure
+
+
+def _mask(allowed: Any) -> np.ndarray | None:
+    """Return the mask as an array, None where it forbids nothing."""
+    if allowed is None:
+        return None
+    allowed = np.asarray(allowed)
+    return None if allowed.all() else allowed
+
+
+def _decimals(columns: int) -> int | None:
+    """Return how many decimals fit into a cell."""
+    for most, decimals in ((8, 4), (12, 3), (18, 2)):
+        if columns <= most:
+            return decimals
+    return None
+
+
+def _side(length: int) -> int:
+    """Return the pixels of a side of a map with so many cells."""
+    return max(SMALLEST, min(LARGEST, CELL * length))
+
+
+def _colour_axis(theme: Theme, ink: Ink) -> dict[str, Any]:
+    return {"colorscale": sequential_scale(theme, ink), "cmin": 0, "cmax": 1}
+
+
+def _colour_bar(theme: Theme, ink: Ink) -> dict[str, Any]:
+    """Return a thin legend under the map."""
+    return {
+        "orientation": "h",
+        "thickness": 8,
+        "len": 0.5,
+        "x": 0,
+        "xanchor": "left",
+        "y": 0,
+        "yanchor": "top",
+        "ypad": 14,
+        "outlinecolor": theme.line,
+        "tickvals": [0, 0.1, 0.25, 0.5, 1] if ink == "sqrt" else [0, 0.25, 0.5, 0.75, 1],
+        "title": {
+            "text": f"attention weight ({'√' if ink == 'sqrt' else 'linear'} ink)",
+            "side": "bottom",
+            "font": {"size": 11, "color": theme.muted},
+        },
+    }
+
+
+def _hatch(figure: go.Figure, allowed: np.ndarray | None, theme: Theme, **place: int) -> None:
+    """Hatch the cells that are not allowed."""
+    image = None if allowed is None else hatching(allowed, theme)
+    if image is not None:
+        figure.add_layout_image(image if place else image | {"xref": "x", "yref": "y"}, **place)

@@ -1,0 +1,148 @@
+"""Vectors as a map of their entries, as points in a plane, and how alike every two of them are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from attnviz.plots.heatmap import token_axis
+from attnviz.plots.theme import THEMES, ThemeName, diverging_scale, style
+from attnviz.tokens import for_plotly
+
+ROW = 26  # pixels of a token's row
+MOST_NUMBERS = 12
+MOST_NAMES = 60
+
+
+def plot_vectors(
+    vectors: Any, labels: Sequence[str], *, title: str = "", limit: float | None = None, theme: ThemeName = "light"
+) -> go.Figure:
+    """Return vectors as a map [token, dimension], coloured around 0.
+
+    Args:
+        vectors: [token, d_model].
+        labels: what stands at each row.
+        title: says which vectors these are.
+        limit: the absolute value of the strongest colours; the largest entry where left out. Pass one limit to
+            two figures to compare them.
+        theme: "light" or "dark".
+    """
+    colours = THEMES[theme]
+    vectors = np.asarray(vectors, dtype=np.float32)
+    rows, columns = vectors.shape
+    limit = max(float(np.abs(vectors).max(initial=0)) if limit is None else limit, 1e-9)
+    figure = go.Figure(
+        go.Heatmap(
+            z=vectors,
+            zmin=-limit,
+            zmax=limit,
+            colorscale=diverging_scale(colours),
+            texttemplate="%{z:.4f}" if columns <= MOST_NUMBERS else None,
+            hovertemplate="%{y}<br>dimension %{x}<br><b>%{z:.6f}</b><extra></extra>",
+            colorbar={"thickness": 8, "outlinecolor": colours.line, "len": 0.9},
+            xgap=1 if columns <= 40 else 0,  # noqa: PLR2004
+            ygap=1 if rows <= 40 else 0,  # noqa: PLR2004
+        )
+    )
+    style(figure, colours, title=title)
+    figure.update_layout(height=min(900, ROW * rows + 110))
+    figure.update_xaxes(title="dimension", tickformat="d", dtick=1 if columns <= 16 else None)  # noqa: PLR2004
+    figure.update_yaxes(token_axis(labels, every=rows <= MOST_NAMES) | {"range": [rows - 0.5, -0.5]}, title="token")
+    return figure
+
+
+def plot_similarity(
+    similarity: Any,
+    row_labels: Sequence[str],
+    column_labels: Sequence[str],
+    *,
+    title: str = "",
+    theme: ThemeName = "light",
+) -> go.Figure:
+    """Return the cosine similarity of every pair [token, token], −1 to 1, coloured around 0."""
+    colours = THEMES[theme]
+    similarity = np.asarray(similarity, dtype=np.float32)
+    rows, columns = similarity.shape
+    figure = go.Figure(
+        go.Heatmap(
+            z=similarity,
+            zmin=-1,
+            zmax=1,
+            colorscale=diverging_scale(colours),
+            texttemplate="%{z:.2f}" if columns <= MOST_NUMBERS else None,
+            hovertemplate="%{y}<br>%{x}<br>cosine similarity <b>%{z:.6f}</b><extra></extra>",
+            colorbar={"thickness": 8, "outlinecolor": colours.line, "len": 0.9},
+            xgap=1 if columns <= 40 else 0,  # noqa: PLR2004
+            ygap=1 if rows <= 40 else 0,  # noqa: PLR2004
+        )
+    )
+    style(figure, colours, title=title)
+    figure.update_layout(height=min(700, max(ROW * rows, 180) + 120))
+    figure.update_xaxes(token_axis(column_labels, every=columns <= MOST_NAMES), tickangle=-45)
+    figure.update_yaxes(token_axis(row_labels, every=rows <= MOST_NAMES) | {"range": [rows - 0.5, -0.5]})
+    return figure
+
+
+def plot_movement(
+    before: Any,
+    after: Any,
+    labels: Sequence[str],
+    *,
+    axis_titles: Sequence[str],
+    title: str = "",
+    theme: ThemeName = "light",
+) -> go.Figure:
+    """Return a plane with an arrow from each token's input to its output.
+
+    Args:
+        before: [token, 2], where the inputs stand.
+        after: [token, 2], where the outputs stand.
+        labels: the tokens.
+        axis_titles: what the two axes are.
+        title: says which vectors these are.
+        theme: "light" or "dark".
+    """
+    colours = THEMES[theme]
+    before, after = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
+    names = [for_plotly(label) for label in labels]
+    whole = [f"{at}: <b>{for_plotly(label, None)}</b>" for at, label in enumerate(labels)]
+    text = {"mode": "markers+text" if len(names) <= MOST_NAMES else "markers", "textposition": "top center"}
+    template = "%{hovertext}<br>%{x:.4f}, %{y:.4f}<extra></extra>"
+    figure = go.Figure(
+        [
+            go.Scatter(
+                x=before[:, 0],
+                y=before[:, 1],
+                hovertext=[f"input {name}" for name in whole],
+                hovertemplate=template,
+                mode="markers",
+                marker={"size": 9, "color": colours.page, "line": {"color": colours.muted, "width": 1.5}},
+                name="input",
+            ),
+            go.Scatter(
+                x=after[:, 0],
+                y=after[:, 1],
+                text=names,
+                hovertext=[f"output {name}" for name in whole],
+                hovertemplate=template,
+                marker={"size": 9, "color": colours.sequential[-1]},
+                textfont={"color": colours.text},
+                name="output",
+                **text,
+            ),
+        ]
+    )
+    style(figure, colours, title=title)
+    for start, end in zip(before, after, strict=True):
+        figure.add_annotation(
+            x=end[0], y=end[1], ax=start[0], ay=start[1], xref="x", yref="y", axref="x", ayref="y", text="",
+            showarrow=True, arrowhead=3, arrowwidth=1.2, arrowcolor=colours.muted, standoff=5, startstandoff=5,
+        )  # fmt: skip
+    figure.update_layout(height=520, showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
+    axis = {"showgrid": True, "gridcolor": colours.line, "zeroline": True, "zerolinecolor": colours.line}
+    figure.update_xaxes(title=axis_titles[0], **axis)
+    figure.update_yaxes(title=axis_titles[1], scaleanchor="x", **axis)
+    return figure

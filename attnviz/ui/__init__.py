@@ -1,0 +1,1 @@
+"""The Streamlit app: state, caches, sidebar, pages. It computes nothing: it asks, and shows."""

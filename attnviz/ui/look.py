@@ -1,0 +1,71 @@
+"""The one CSS block, and what every page says in the same way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from attnviz.plots.theme import Ink, ThemeName
+from attnviz.tokens import for_markdown
+from attnviz.ui import state
+
+ICON = str(Path(__file__).with_name("icon.svg"))
+
+CSS = """
+.stMainBlockContainer {padding: 3.6rem 2rem 2rem; max-width: 1500px;}
+[data-testid="stSidebarHeader"] {height: 1.6rem; min-height: 1.6rem; padding-bottom: 0;}
+[data-testid="stSidebarUserContent"] {padding-top: 0;}
+[data-testid="stSidebar"] [data-testid="stVerticalBlock"] {gap: .55rem;}
+[class*="st-key-field-"] label p {font-size: .82rem;}
+div:has(> [class*="st-key-hidden-"]), [class*="st-key-hidden-"] {display: none;}
+.st-key-examples button {min-height: 1.5rem; padding: 0; text-decoration: underline; text-underline-offset: 3px;}
+.st-key-examples button p {font-size: .82rem;}
+[class*="st-key-wrap"] > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"] {flex-wrap: wrap;}
+[class*="st-key-wrap"] > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]
+  {min-width: min(100%, 20.5rem);}
+.st-key-heads-grid .stPlotlyChart {margin-top: -.4rem;}
+.st-key-heads-grid button {min-height: 1.5rem; padding: 0 .5rem;}
+.st-key-heads-grid button p {font-size: .85rem;}
+h3 {font-size: 1.02rem !important; padding: .2rem 0 !important;}
+[data-testid="stMetricValue"] {font-size: 1.15rem; font-variant-numeric: tabular-nums;}
+"""
+
+CHART_OPTIONS: dict[str, Any] = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+    "toImageButtonOptions": {"format": "svg", "filename": "attnviz"},
+}
+
+
+def add_style() -> None:
+    """Put the CSS block into the page."""
+    st.html(f"<style>{CSS}</style>")
+
+
+def theme() -> ThemeName:
+    """Return which of the two themes the browser shows."""
+    return st.context.theme.type or "light"
+
+
+def ink() -> Ink:
+    """Return how strong the ink of a weight is."""
+    return "sqrt" if state.get("ink") == "√" else "linear"
+
+
+def render_figure(figure: go.Figure, key: str, *, bar: bool = True) -> None:
+    """Show a figure as wide as its place; `theme=None` keeps its own colours."""
+    st.plotly_chart(figure, key=key, theme=None, config=CHART_OPTIONS | {"displayModeBar": "hover" if bar else False})
+
+
+def render_failure(sentence: str) -> None:
+    """Say in one sentence why there is no picture; a wish for text is no error."""
+    st.warning(for_markdown(sentence), icon=":material/info:")
+
+
+def render_notices(notices: tuple[str, ...]) -> None:
+    """Say what a person should know beside the picture."""
+    for notice in notices:
+        st.caption(for_markdown(notice))

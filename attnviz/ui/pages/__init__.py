@@ -1,0 +1,1 @@
+"""One page a file: a header and a function."""

@@ -1,0 +1,199 @@
+"""The one home of view state: every key with its default and range. The URL's query string holds the values.
+
+Each key is a Streamlit widget bound to a query parameter. Three rules make that hold through page changes,
+Back and reload:
+
+- every widget is drawn on every run and on every page, from the sidebar: Streamlit drops the parameter of a
+  widget that is not drawn. `field(key, show=False)` draws it where CSS hides it.
+- a widget takes its default from the table, never from `st.session_state`; code changes a key only in a
+  callback (`set_values`), which adds one entry to the browser's history, so that Back undoes it.
+- what is read is checked again (`get`), since anything may stand in a URL.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import streamlit as st
+
+from attnviz.devices import available_devices
+from attnviz.experiment import ARTICLE_EXAMPLE, Experiment
+from attnviz.locations import MINILM
+
+Kind = Literal["select", "segments", "text", "number", "toggle"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A key of the state and the widget that shows it.
+
+    Attributes:
+        kind: which widget.
+        label: what a person reads.
+        default: the value when the URL says nothing.
+        options: what a "select" or "segments" offers.
+        low: least value of a "number".
+        high: greatest value of a "number".
+        most: most characters of a "text".
+        live: commit a "text" while typing.
+        help: a sentence behind the question mark.
+    """
+
+    kind: Kind
+    label: str
+    default: Any
+    options: tuple[str, ...] = ()
+    low: int = 0
+    high: int = 0
+    most: int = 20_000
+    live: bool = False
+    help: str | None = None
+
+
+MODULES = {
+    "Self-attention": "self",
+    "Cross-attention": "cross",
+    "Multi-head self-attention": "multi-head self",
+    "Multi-head cross-attention": "multi-head cross",
+}
+EMBEDDINGS = {
+    "Random vectors": "random",
+    "One-hot vectors": "one-hot",
+    "The article's vectors": "article",
+    "Pretrained: input embeddings": "pretrained input",
+    "Pretrained: last hidden state": "pretrained contextual",
+}
+MODULE_TITLES = {value: name for name, value in MODULES.items()}
+EMBEDDING_TITLES = {value: name for name, value in EMBEDDINGS.items()}
+
+FIRST_TEXT = "Karina is going to the store"
+FIRST_CONTEXT = "She buys bread and milk there"
+
+FIELDS: dict[str, Field] = {
+    "text": Field("text", "Text", FIRST_TEXT, live=True, help="What attends: a row of every map per token."),
+    "context": Field(
+        "text",
+        "Text attended to",
+        FIRST_CONTEXT,
+        live=True,
+        help="The encoder's text: a column of every map per token.",
+    ),
+    "module": Field("select", "Module", "Multi-head self-attention", options=tuple(MODULES)),
+    "heads": Field("number", "Heads", 4, low=1, high=64, help="The number of heads divides the dimension."),
+    "embedding": Field("select", "Vectors", "Random vectors", options=tuple(EMBEDDINGS)),
+    "model": Field(
+        "text", "Model of the vectors", MINILM, most=300, help="A name on the Hugging Face hub, or a local folder."
+    ),
+    "dimension": Field("number", "Dimension", 16, low=1, high=1024, help="Numbers in a token's vector, d_model."),
+    "positions": Field("segments", "Positions", "none", options=("none", "sinusoidal")),
+    "mask": Field(
+        "segments", "Mask", "none", options=("none", "causal"), help="Causal: no token attends to later ones."
+    ),
+    "scale": Field("toggle", "Divide scores by √d_head", True, help="Switch off to see why the scaling is there."),
+    "weights": Field(
+        "segments",
+        "Module weights",
+        "random",
+        options=("random", "identity"),
+        help="Identity: W = I, as in the article.",
+    ),
+    "seed": Field("number", "Seed", 0, low=0, high=9999, help="Of random vectors and random weights."),
+    "device": Field("select", "Device", "auto", options=available_devices()),
+    "ink": Field(
+        "segments",
+        "Ink",
+        "√",
+        options=("√", "linear"),
+        help="√ makes small weights visible; the numbers stay the same.",
+    ),
+    "head": Field("number", "Open head", 0, low=0, high=4095),
+}
+
+
+def checked(key: str, value: Any) -> Any:
+    """Return a value that is allowed for a key: the value itself, cut or clamped to its range, or the default."""
+    field_ = FIELDS[key]
+    if field_.kind in ("select", "segments"):
+        return value if value in field_.options else field_.default
+    if field_.kind == "text":
+        return value[: field_.most] if isinstance(value, str) else field_.default
+    if field_.kind == "toggle":
+        return value if isinstance(value, bool) else field_.default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return field_.default
+    return int(min(max(value, field_.low), field_.high))
+
+
+def get(key: str) -> Any:
+    """Return the value of a key, allowed whatever the URL says."""
+    return checked(key, st.session_state.get(key, FIELDS[key].default))
+
+
+def set_values(**values: Any) -> None:
+    """Write keys from code. Only for a widget's callback: `on_click=set_values, kwargs={...}`."""
+    for key, value in values.items():
+        st.session_state[key] = checked(key, value)
+
+
+def field(key: str, *, show: bool = True) -> Any:
+    """Draw the widget of a key, hidden unless `show`, and return its value."""
+    field_ = FIELDS[key]
+    common: dict[str, Any] = {"key": key, "help": field_.help, "bind": "query-params"}
+    with st.container(key=f"field-{key}" if show else f"hidden-{key}"):
+        match field_.kind:
+            case "select":
+                index = field_.options.index(field_.default)
+                st.selectbox(field_.label, field_.options, index=index, **common)
+            case "segments":
+                st.segmented_control(field_.label, field_.options, default=field_.default, required=True, **common)
+            case "text":
+                live = "250ms" if field_.live else False
+                st.text_input(field_.label, field_.default, max_chars=field_.most, live=live, **common)
+            case "number":
+                st.number_input(field_.label, field_.low, field_.high, field_.default, 1, **common)
+            case "toggle":
+                st.toggle(field_.label, field_.default, **common)
+    return get(key)
+
+
+def experiment() -> Experiment:
+    """Return the toy experiment that the state describes."""
+    return Experiment(
+        text=get("text"),
+        context=get("context"),
+        module=MODULES[get("module")],  # type: ignore[arg-type]
+        embedding=EMBEDDINGS[get("embedding")],  # type: ignore[arg-type]
+        heads=get("heads"),
+        dimension=get("dimension"),
+        positions=get("positions") == "sinusoidal",
+        causal=get("mask") == "causal",
+        scale=get("scale"),
+        weights=get("weights"),
+        seed=get("seed"),
+        device=get("device"),
+    )
+
+
+def _values_of(example: Experiment) -> dict[str, Any]:
+    """Return the state that describes an experiment."""
+    values = asdict(example) | {
+        "module": MODULE_TITLES[example.module],
+        "embedding": EMBEDDING_TITLES[example.embedding],
+        "positions": "sinusoidal" if example.positions else "none",
+        "mask": "causal" if example.causal else "none",
+        "head": 0,
+    }
+    return {key: value for key, value in values.items() if key in FIELDS and key != "device"}
+
+
+EXAMPLES: Mapping[str, dict[str, Any]] = {
+    "The article's numbers": _values_of(ARTICLE_EXAMPLE) | {"context": FIRST_CONTEXT},
+    "A repeated word": _values_of(Experiment(text="the cat saw the dog because the dog was loud")),
+    "Cross-attention": _values_of(
+        Experiment(text="le chat noir", context="the black cat sleeps", module="multi-head cross")
+    ),
+}
+"""Each is one click: the state it sets, the rest as it is."""

@@ -1,0 +1,112 @@
+"""The real app in a server of its own, and a real Chromium that looks at it."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCREENSHOTS = Path(__file__).parent / "screenshots"
+CHROMIUM = os.environ.get("ATTNVIZ_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+OPTIONS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """The address of a running app, started as the README says."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    log = (tmp_path_factory.mktemp("server") / "log").open("w")
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    process = subprocess.Popen(
+        [*command, "--server.headless", "true"], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+    )
+    address = f"http://localhost:{port}"
+    try:
+        _wait_until_healthy(address, process)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+        log.close()
+
+
+def _wait_until_healthy(address, process):
+    for _ in range(300):
+        if process.poll() is not None:
+            pytest.fail("the app's server ended before it answered")
+        try:
+            if urllib.request.urlopen(f"{address}/_stcore/health", timeout=2).status == 200:
+                return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail("the app's server did not answer in a minute")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium; without one the tests skip, or fail where ATTNVIZ_REQUIRE_BROWSER is set."""
+    if CHROMIUM is None:
+        message = "no Chromium on this machine: install Debian's chromium, or set ATTNVIZ_CHROMIUM to its path"
+        if os.environ.get("ATTNVIZ_REQUIRE_BROWSER"):
+            pytest.fail(message)
+        pytest.skip(message)
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_app(browser, server):
+    """Open a path of the app in a fresh browser context; anything the browser could not fetch fails the test."""
+    contexts, failures = [], []
+
+    def open_(path="/", *, width=1280, height=860, scheme="light"):
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        context.set_default_timeout(60_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("requestfailed", lambda request: failures.append(request.url))
+        page.on("pageerror", lambda error: failures.append(str(error)))
+        page.goto(server + path)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    outside = [url for url in failures if "localhost" not in url]
+    assert not outside, f"the page asked for what is not on this machine, or failed: {outside}"
+
+
+def keep_screenshot(page, name):
+    """Write the whole page into the ignored folder of screenshots."""
+    SCREENSHOTS.mkdir(exist_ok=True)
+    size = page.viewport_size
+    height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+    page.set_viewport_size({"width": size["width"], "height": max(size["height"], height + 40)})
+    page.wait_for_timeout(500)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+    page.set_viewport_size(size)
