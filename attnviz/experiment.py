@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 from attnviz.attention import (
@@ -53,6 +54,9 @@ class Experiment:
         weights: the module's projections.
         seed: of random vectors and random weights.
         device: where the module computes, "auto" for the fastest present.
+
+    Raises:
+        OptionError: module, embedding or weights is none of the choices.
     """
 
     text: str
@@ -67,6 +71,11 @@ class Experiment:
     weights: WeightKind = "random"
     seed: int = 0
     device: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name, known in (("module", ModuleName), ("embedding", EmbeddingName), ("weights", WeightKind)):
+            if (chosen := getattr(self, name)) not in get_args(known):
+                raise OptionError(f"Expected a choice of {name} among {', '.join(get_args(known))}, got {chosen!r}.")
 
     @property
     def crosses(self) -> bool:
@@ -119,29 +128,33 @@ def run_experiment(experiment: Experiment, embedding: PretrainedEmbedding | None
     device = resolve_device(experiment.device)
     vectors = [_with_positions(part.vectors, experiment.positions).to(device) for part in embedded]
     module = _module(experiment, vectors[0].shape[-1]).to(device)
-    mask = causal_mask(len(vectors[0])).to(device) if experiment.causal and not experiment.crosses else None
     tokens = [part.tokens for part in embedded]
     if isinstance(module, CrossAttention | MultiHeadCrossAttention):
         trace = module.trace(*vectors, tokens=tokens[0], key_tokens=tokens[1])
     else:
+        mask = causal_mask(len(vectors[0])) if experiment.causal else None
         trace = module.trace(vectors[0], tokens=tokens[0], mask=mask)
     return Outcome(trace, tuple(_notices(experiment, embedded)))
 
 
 def _module(experiment: Experiment, width: int) -> Module:
-    """Return the module with its weights set."""
-    module: Module
-    match experiment.module:
-        case "self":
-            module = SelfAttention(width, scale=experiment.scale)
-        case "cross":
-            module = CrossAttention(width, scale=experiment.scale)
-        case "multi-head self":
-            module = MultiHeadSelfAttention(width, experiment.heads, scale=experiment.scale)
-        case "multi-head cross":
-            module = MultiHeadCrossAttention(width, experiment.heads, scale=experiment.scale)
+    """Return the module with its weights set; torch's own random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):  # nn.Linear draws weights, which are then replaced
+        module = _new_module(experiment, width)
     set_weights(module, experiment.weights, seed=experiment.seed)
     return module.eval()
+
+
+def _new_module(experiment: Experiment, width: int) -> Module:
+    match experiment.module:
+        case "self":
+            return SelfAttention(width, scale=experiment.scale)
+        case "cross":
+            return CrossAttention(width, scale=experiment.scale)
+        case "multi-head self":
+            return MultiHeadSelfAttention(width, experiment.heads, scale=experiment.scale)
+        case "multi-head cross":
+            return MultiHeadCrossAttention(width, experiment.heads, scale=experiment.scale)
 
 
 def _embed(experiment: Experiment, texts: Sequence[str], embedding: PretrainedEmbedding | None) -> list[EmbeddedText]:
@@ -149,7 +162,7 @@ def _embed(experiment: Experiment, texts: Sequence[str], embedding: PretrainedEm
     names = ("the text", "the text attended to")
     for name, text in zip(names, texts, strict=False):
         if not text.strip():
-            raise TextError(f"Expected {name} to have at least one word, got nothing. Type a sentence.")
+            raise TextError(f"Expected at least one word in {name}, got nothing. Type a sentence.")
     if experiment.pretrained:
         if embedding is None:
             raise OptionError("Expected a loaded model for pretrained vectors, got none. Load one first.")
@@ -181,21 +194,24 @@ def _notices(experiment: Experiment, embedded: Sequence[EmbeddedText]) -> list[s
         for part in embedded
         if part.dropped
     ]
-    repeated = _first_repeated(embedded[0].tokens)
-    if repeated and not experiment.positions and experiment.embedding != "pretrained contextual":
+    repeated = None if experiment.positions else _first_repeated(embedded[0])
+    if repeated:
         label, first, second = repeated
-        notices.append(
-            f"“{label}” stands at positions {first} and {second} with the same vector, so its queries are the same "
-            "and no head can tell the two apart. Add sinusoidal positions to see them differ."
-        )
+        alike = f"“{label}” stands at positions {first} and {second} with the same vector, so its queries are the same "
+        if experiment.causal and not experiment.crosses:
+            alike += "and only the mask tells the two apart."
+        else:
+            alike += "and no head can tell the two apart."
+        notices.append(f"{alike} Add sinusoidal positions to see them differ.")
     return notices
 
 
-def _first_repeated(tokens: TokenSequence) -> tuple[str, int, int] | None:
-    """Return a label that stands twice, with its first two positions."""
+def _first_repeated(embedded: EmbeddedText) -> tuple[str, int, int] | None:
+    """Return a label that stands twice with one vector, and the first two such positions."""
+    labels, vectors = embedded.tokens.labels, embedded.vectors
     seen: dict[str, int] = {}
-    for position, label in enumerate(tokens.labels):
-        if label in seen:
-            return label, seen[label], position
-        seen[label] = position
+    for position, label in enumerate(labels):
+        first = seen.setdefault(label, position)
+        if first != position and torch.equal(vectors[first], vectors[position]):
+            return label, first, position
     return None

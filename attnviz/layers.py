@@ -211,8 +211,9 @@ class ComputedLayer(LayerAttention):
             if allowed is not None:
                 logits = logits.masked_fill_(~allowed, -torch.inf)
             if self.rule.sink is not None:
-                sink = self.rule.sink.float().to(logits.device)[:, None, None].expand(-1, logits.shape[1], 1)
-                logits = torch.cat([logits, sink], dim=-1)
+                sink = self.rule.sink.float().to(logits.device)
+                sink = sink[:, rows] if sink.dim() == 2 else sink[:, None].expand(-1, logits.shape[1])  # noqa: PLR2004
+                logits = torch.cat([logits, sink[..., None]], dim=-1)
             out[:, rows] = logits.logsumexp(-1)
         return out
 

@@ -69,7 +69,8 @@ class ScoreRule:
         bias: finite float [query, key] or [head or 1, query, key], added after scaling and soft-cap; what forbids
             a cell belongs in the mask.
         softcap: scores become softcap·tanh(score / softcap) (Gemma 2); None for none.
-        sink: float [head], one more logit in each row's softmax that has no key (GPT-OSS); None for none.
+        sink: float [head] or [head, query], one more logit in each row's softmax that has no key (GPT-OSS; Inkling);
+            None for none.
     """
 
     scaling: float
@@ -92,8 +93,11 @@ class ScoreRule:
             lowest, highest = (float(end) for end in self.bias.aminmax())
             if not (isfinite(lowest) and isfinite(highest)):
                 raise MaskError(f"Expected a finite bias, got {lowest} to {highest}. Forbid cells by the mask instead.")
-        if self.sink is not None and tuple(self.sink.shape) != (heads,):
-            raise MaskError(f"Expected one sink logit per head ({heads}), got shape {tuple(self.sink.shape)}.")
+        if self.sink is not None and tuple(self.sink.shape) not in {(heads,), (heads, queries)}:
+            raise MaskError(
+                f"Expected one sink logit per head, [{heads}], or per head and query, [{heads}, {queries}], "
+                f"got shape {list(self.sink.shape)}."
+            )
 
     @property
     def restricts(self) -> bool:

@@ -36,7 +36,8 @@ class Support:
     Attributes:
         how: "module" (an attnviz module), "interface" (a model's attention calls), "fallback" (a model's
             weights) or "none" (nothing to show).
-        max_difference: the largest difference found between the trace's weights and the model's own.
+        max_difference: the largest difference found between the trace and what the model computed: its own eager
+            weights when it was loaded (`load_model`), the outputs of its attention otherwise (`trace_model`).
         reason: why there is nothing to show, or what is not covered; empty where all is.
     """
 
@@ -58,7 +59,7 @@ class Support:
             "none": "not shown",
         }[self.how]
         if self.max_difference is not None:
-            words += f" (max difference from the model's own weights {self.max_difference:.1e})"
+            words += f" (max difference from the model's own numbers {self.max_difference:.1e})"
         return f"{words}: {self.reason}" if self.reason else words
 
 

@@ -22,13 +22,12 @@ def cosine_similarity(left: Tensor, right: Tensor | None = None) -> Tensor:
         NaN where a vector is 0, which has no direction.
     """
     right = left if right is None else right
-    return _directions(left) @ _directions(right).T
+    return (_directions(left) @ _directions(right).T).float()
 
 
 def _directions(vectors: Tensor) -> Tensor:
-    vectors = vectors.float()
-    norms = vectors.norm(dim=-1, keepdim=True)
-    return vectors / norms.where(norms > 0, torch.nan)
+    vectors = vectors.cpu().double()
+    return vectors / vectors.norm(dim=-1, keepdim=True)  # 0 / 0 is NaN
 
 
 class Plane(NamedTuple):
@@ -54,7 +53,7 @@ def project_to_plane(before: Tensor, after: Tensor) -> Plane:
     """
     if before.shape != after.shape:
         raise ShapeError(f"Expected two sets of one shape, got {list(before.shape)} and {list(after.shape)}.")
-    both = torch.cat([before, after]).double().cpu().numpy()
+    both = torch.cat([before, after]).cpu().double().numpy()
     if both.shape[1] == 2:  # noqa: PLR2004
         plane, explained = both, None
     else:
@@ -66,9 +65,8 @@ def _principal_components(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float,
     """Return the first two principal components [token, 2] and their shares of the variance."""
     from sklearn.decomposition import PCA
 
-    spread = float(vectors.var(axis=0).sum())
     kept = min(2, *vectors.shape)
-    if not spread:  # all vectors equal: one point, and no direction to project on
+    if (vectors == vectors[0]).all():  # all vectors equal: one point, and no direction to project on
         return np.zeros((len(vectors), 2)), (0.0, 0.0)
     analysis = PCA(n_components=kept, svd_solver="full")
     plane = np.zeros((len(vectors), 2))

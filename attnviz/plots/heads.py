@@ -10,8 +10,10 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from attnviz.plots.heatmap import hatching, token_axis, weight_cells
+from attnviz.errors import MaskError, ShapeError
+from attnviz.plots.heatmap import HOVER_CELLS, as_array, hatching, token_axis, weight_cells
 from attnviz.plots.theme import THEMES, Ink, Theme, ThemeName, sequential_scale, style
+from attnviz.tokens import for_plotly
 
 QUERY_AXIS = "query: attends from"
 KEY_AXIS = "key: attended to"
@@ -19,6 +21,8 @@ EVERY_LABEL = 64
 CELL = 34  # pixels of a cell, before a long text makes cells smaller
 LARGEST, SMALLEST = 620, 230  # pixels of the side of a map
 SMALL = 180  # pixels of a small map, labels included
+BELOW = {"orientation": "h", "len": 0.5, "x": 0, "xanchor": "left", "y": 0, "yanchor": "top", "ypad": 14}
+"""Where the legend stands when the labels of the columns are above the map."""
 
 
 def plot_head(
@@ -46,14 +50,18 @@ def plot_head(
 
     Returns:
         A figure whose first trace is the heatmap; its z are the weights, NaN where not allowed.
+
+    Raises:
+        ShapeError: there are not as many labels as rows or columns.
+        MaskError: the mask has another shape than the weights.
     """
     colours = THEMES[theme]
-    weights, allowed = np.asarray(weights), _mask(allowed)
+    weights, allowed = _checked(weights, allowed, query_labels, key_labels)
     rows, columns = weights.shape
     cells = weight_cells(weights, allowed, query_labels, key_labels, decimals=_decimals(columns), coloraxis="coloraxis")
     figure = style(go.Figure(cells), colours, title=title)
     figure.update_layout(
-        coloraxis=_colour_axis(colours, ink) | {"colorbar": _colour_bar(colours, ink)},
+        coloraxis=_colour_axis(colours, ink) | {"colorbar": _colour_bar(colours, ink, "bottom") | BELOW},
         height=_side(rows) + 150,
     )
     every = max(rows, columns) <= EVERY_LABEL
@@ -62,10 +70,8 @@ def plot_head(
         side="top",
         tickangle=-45,
         title={"text": KEY_AXIS, "standoff": 8},
-        constrain="domain",
     )
-    figure.update_yaxes(token_axis(query_labels, every=every), title=QUERY_AXIS, autorange=None)
-    figure.update_yaxes(range=[rows - 0.5, -0.5])
+    figure.update_yaxes(_from_the_top(token_axis(query_labels, every=every)), title_text=QUERY_AXIS)
     _hatch(figure, allowed, colours)
     if selected is not None:
         figure.add_shape(
@@ -101,36 +107,52 @@ def plot_heads(
         columns: how many maps stand in a row.
         theme: "light" or "dark".
         ink: "sqrt" makes small weights visible, "linear" does not.
+
+    Returns:
+        A figure with one heatmap per head, in the order of the heads.
+
+    Raises:
+        ShapeError: there are not as many labels as rows or columns, or titles as heads.
+        MaskError: the mask has another shape than the weights.
     """
     colours = THEMES[theme]
-    weights, allowed = np.asarray(weights), _mask(allowed)
+    weights, allowed = _checked(weights, allowed, query_labels, key_labels, heads=True)
     heads, queries, keys = weights.shape
     across = min(columns, heads)
     down = math.ceil(heads / across)
     titles = [f"head {head}" for head in range(heads)] if titles is None else titles
+    if len(titles) != heads:
+        raise ShapeError(f"Expected a title for each of {heads} heads, got {len(titles)}.")
+    places = [(head // across + 1, head % across + 1) for head in range(heads)]
     figure = make_subplots(
         rows=down,
         cols=across,
-        subplot_titles=list(titles),
+        specs=[
+            [{} if (row, column) in places else None for column in range(1, across + 1)] for row in range(1, down + 1)
+        ],
+        subplot_titles=[for_plotly(title, None) for title in titles],
         shared_xaxes=True,
         shared_yaxes=True,
         horizontal_spacing=0.12 / across,
         vertical_spacing=0.16 / down,
     )
     style(figure, colours)
-    for head in range(heads):
-        row, column = head // across + 1, head % across + 1
+    figure.update_annotations(font={"size": 13, "color": colours.text})
+    for head, (row, column) in enumerate(places):
         mask = allowed if allowed is None or allowed.ndim == 2 else allowed[head]  # noqa: PLR2004
-        cells = weight_cells(weights[head], mask, query_labels, key_labels, coloraxis="coloraxis")
+        cells = weight_cells(
+            weights[head], mask, query_labels, key_labels, most_texts=HOVER_CELLS // heads, coloraxis="coloraxis"
+        )
         figure.add_trace(cells, row=row, col=column)
         _hatch(figure, mask, colours, row=row, col=column)
     every = max(queries, keys) * max(across, down) <= EVERY_LABEL
     figure.update_xaxes(token_axis(key_labels, every=every), tickangle=-45)
-    figure.update_yaxes(token_axis(query_labels, every=every) | {"range": [queries - 0.5, -0.5]})
-    figure.update_xaxes(title=KEY_AXIS, row=down)
-    figure.update_yaxes(title=QUERY_AXIS, col=1)
+    figure.update_yaxes(_from_the_top(token_axis(query_labels, every=every)))
+    for row, column in places[-across:]:  # the last map of each column
+        figure.update_xaxes(title_text=KEY_AXIS, showticklabels=True, row=row, col=column)
+    figure.update_yaxes(title_text=QUERY_AXIS, col=1)
     figure.update_layout(
-        coloraxis=_colour_axis(colours, ink) | {"colorbar": _colour_bar(colours, ink)},
+        coloraxis=_colour_axis(colours, ink) | {"colorbar": _colour_bar(colours, ink, "right")},
         height=down * 260 + 80,
         margin={"t": 32},
     )
@@ -152,25 +174,40 @@ def plot_head_small(
     Arguments as for `plot_head`.
     """
     colours = THEMES[theme]
-    weights, allowed = np.asarray(weights), _mask(allowed)
+    weights, allowed = _checked(weights, allowed, query_labels, key_labels)
     rows, columns = weights.shape
-    cells = weight_cells(weights, allowed, query_labels, key_labels, coloraxis="coloraxis")
+    cells = weight_cells(
+        weights, allowed, query_labels, key_labels, most_texts=HOVER_CELLS // 10, coloraxis="coloraxis"
+    )
     figure = style(go.Figure(cells), colours, title=title)
     named = max(rows, columns) <= 12  # noqa: PLR2004
     figure.update_layout(coloraxis=_colour_axis(colours, ink) | {"showscale": False}, height=SMALL)
     axis = {"tickfont": {"size": 9}, "showticklabels": named, "ticks": ""}
     figure.update_xaxes(token_axis(key_labels, every=True) | axis, tickangle=-45)
-    figure.update_yaxes(token_axis(query_labels, every=True) | axis | {"range": [rows - 0.5, -0.5]})
+    figure.update_yaxes(_from_the_top(token_axis(query_labels, every=True)) | axis)
     _hatch(figure, allowed, colours)
     return figure
 
 
-def _mask(allowed: Any) -> np.ndarray | None:
-    """Return the mask as an array, None where it forbids nothing."""
+def _checked(
+    weights: Any, allowed: Any, query_labels: Sequence[str], key_labels: Sequence[str], *, heads: bool = False
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return weights and mask as arrays that fit their labels; no mask where it forbids nothing."""
+    weights, cells = as_array(weights), (len(query_labels), len(key_labels))
+    if weights.shape[-2:] != cells or weights.ndim != 2 + heads:
+        axes = "[head, query, key]" if heads else "[query, key]"
+        raise ShapeError(f"Expected weights {axes} for {cells[0]} × {cells[1]} labels, got {list(weights.shape)}.")
     if allowed is None:
-        return None
-    allowed = np.asarray(allowed)
-    return None if allowed.all() else allowed
+        return weights, None
+    allowed = np.asarray(allowed, dtype=bool)
+    if allowed.shape not in (cells, weights.shape):
+        raise MaskError(f"Expected a mask of shape {list(cells)} or {list(weights.shape)}, got {list(allowed.shape)}.")
+    return weights, None if allowed.all() else allowed
+
+
+def _from_the_top(axis: dict[str, Any]) -> dict[str, Any]:
+    """Return an axis that counts downwards, so that the first row is on top."""
+    return axis | {"range": axis["range"][::-1]}
 
 
 def _decimals(columns: int) -> int | None:
@@ -190,22 +227,15 @@ def _colour_axis(theme: Theme, ink: Ink) -> dict[str, Any]:
     return {"colorscale": sequential_scale(theme, ink), "cmin": 0, "cmax": 1}
 
 
-def _colour_bar(theme: Theme, ink: Ink) -> dict[str, Any]:
-    """Return a thin legend under the map."""
+def _colour_bar(theme: Theme, ink: Ink, side: str) -> dict[str, Any]:
+    """Return a thin legend with its title at a side; it stands at the right of the maps."""
     return {
-        "orientation": "h",
         "thickness": 8,
-        "len": 0.5,
-        "x": 0,
-        "xanchor": "left",
-        "y": 0,
-        "yanchor": "top",
-        "ypad": 14,
         "outlinecolor": theme.line,
         "tickvals": [0, 0.1, 0.25, 0.5, 1] if ink == "sqrt" else [0, 0.25, 0.5, 0.75, 1],
         "title": {
             "text": f"attention weight ({'√' if ink == 'sqrt' else 'linear'} ink)",
-            "side": "bottom",
+            "side": side,
             "font": {"size": 11, "color": theme.muted},
         },
     }

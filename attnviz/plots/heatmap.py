@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from torch import Tensor
 
 from attnviz.plots.theme import Theme
 from attnviz.tokens import for_plotly
@@ -15,6 +16,12 @@ HOVER_CELLS = 10_000
 """Up to this many cells each has a hover text of its own; above, hover is put together from the axes."""
 
 LABEL_LIMIT = 24
+MASKED = "not allowed by the mask"
+
+
+def as_array(values: Any) -> np.ndarray:
+    """Return numbers as a float32 array, wherever a tensor of them lives; Plotly sends those as bytes."""
+    return np.asarray(values.detach().float().cpu() if isinstance(values, Tensor) else values, dtype=np.float32)
 
 
 def token_axis(labels: Sequence[str], *, every: bool) -> dict[str, Any]:
@@ -30,24 +37,25 @@ def token_axis(labels: Sequence[str], *, every: bool) -> dict[str, Any]:
         return axis | {"tickmode": "array", "tickvals": list(range(len(labels))), "ticktext": texts}
     return axis | {
         "tickmode": "auto",
-        "tickformat": "d",
+        "tickformat": "~f",  # not "d": between two tokens, seen when zoomed in, 4.5 must not become token 5
         "labelalias": {str(position): text for position, text in enumerate(texts)},
     }
 
 
-def hover_texts(
-    values: np.ndarray, allowed: np.ndarray | None, query_labels: Sequence[str], key_labels: Sequence[str]
-) -> np.ndarray:
-    """Return what each cell says on hover, str [query, key]: both tokens whole, their positions, the exact value."""
-    rows = [f"query {at}: <b>{for_plotly(label, None)}</b>" for at, label in enumerate(query_labels)]
-    columns = [f"key {at}: <b>{for_plotly(label, None)}</b>" for at, label in enumerate(key_labels)]
-    texts = np.empty(values.shape, dtype=object)
-    for row, query in enumerate(rows):
-        for column, key in enumerate(columns):
-            barred = allowed is not None and not allowed[row, column]
-            value = "not allowed by the mask" if barred else f"weight <b>{values[row, column]:.6f}</b>"
-            texts[row, column] = f"{query}<br>{key}<br>{value}"
-    return texts
+def numbered(word: str, labels: Sequence[str]) -> list[str]:
+    """Return what to call each token on hover: its position and the whole of its label."""
+    return [f"{word} {at}: <b>{for_plotly(label, None)}</b>" for at, label in enumerate(labels)]
+
+
+def number_texts(form: str, values: np.ndarray) -> np.ndarray:
+    """Return each value written into a form such as "weight <b>{:.6f}</b>", str of the same shape."""
+    return np.vectorize(form.format, otypes=[object])(values)
+
+
+def hover_texts(rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> np.ndarray:
+    """Return what each cell says on hover, str [row, column]: its row, its column, its value (str [row, column])."""
+    names = np.array([[f"{row}<br>{column}<br>" for column in columns] for row in rows], dtype=object)
+    return names + values
 
 
 def weight_cells(
@@ -57,20 +65,29 @@ def weight_cells(
     key_labels: Sequence[str],
     *,
     decimals: int | None = None,
+    most_texts: int = HOVER_CELLS,
     **options: Any,
 ) -> go.Heatmap:
-    """Return a heatmap of weights [query, key]; cells that are not allowed have no value and let the hatch through."""
-    values = weights.astype(np.float32)
+    """Return a heatmap of weights [query, key]; cells that are not allowed have no value and let the hatch through.
+
+    With more than `most_texts` cells hover shows tokens as the axes do, and nothing over cells that are not allowed.
+    """
+    values = as_array(weights)
     if allowed is not None:
         values = np.where(allowed, values, np.float32(np.nan))
-    if values.size <= HOVER_CELLS:
-        options |= {"hovertext": hover_texts(weights, allowed, query_labels, key_labels), "hoverinfo": "text"}
+    if values.size <= most_texts:
+        texts = number_texts("weight <b>{:.6f}</b>", values)
+        texts = texts if allowed is None else np.where(allowed, texts, MASKED)
+        hover = hover_texts(numbered("query", query_labels), numbered("key", key_labels), texts)
+        options |= {"hovertext": hover, "hoverinfo": "text", "hoverongaps": True}
     else:
-        options["hovertemplate"] = "query: <b>%{y}</b><br>key: <b>%{x}</b><br>weight <b>%{z:.6f}</b><extra></extra>"
+        query, key = "query %{y:d}: <b>%{y}</b>", "key %{x:d}: <b>%{x}</b>"
+        options["hovertemplate"] = f"{query}<br>{key}<br>weight <b>%{{z:.6f}}</b><extra></extra>"
+        options["hoverongaps"] = False
     if decimals is not None:
         options |= {"texttemplate": f"%{{z:.{decimals}f}}"}
-    gap = 1 if max(weights.shape) <= 40 else 0  # noqa: PLR2004
-    return go.Heatmap(z=values, xgap=gap, ygap=gap, hoverongaps=True, **options)
+    gap = 1 if max(values.shape) <= 40 else 0  # noqa: PLR2004
+    return go.Heatmap(z=values, xgap=gap, ygap=gap, **options)
 
 
 def hatching(allowed: np.ndarray, theme: Theme) -> dict[str, Any] | None:

@@ -7,9 +7,11 @@ A weight of 0 has the colour of the page, 1 the strongest ink. Both sequential s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import plotly.graph_objects as go
+
+from attnviz.tokens import for_plotly
 
 ThemeName = Literal["light", "dark"]
 Ink = Literal["sqrt", "linear"]
@@ -67,15 +69,16 @@ def diverging_scale(theme: Theme) -> list[tuple[float, str]]:
 
 
 def style(figure: go.Figure, theme: Theme, *, title: str | None = None) -> go.Figure:
-    """Give a figure the page's type, ink and margins; its background lets the page through."""
+    """Give a figure the page's type, ink and margins; its background lets the page through.
+
+    The title is plain text: markup in it, as in a token that it quotes, is shown and not obeyed.
+    """
+    figure.update_layout(title=_title(title, theme) if title else None)
     figure.update_layout(
-        title={"text": title, "font": {"size": 14, "color": theme.text}, "x": 0, "xanchor": "left", "xref": "container"}
-        if title
-        else None,
         font={"family": FONT, "size": 12, "color": theme.text},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        margin={"l": 8, "r": 8, "t": 36 if title else 8, "b": 8},
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
         hoverlabel={"font": {"family": FONT}, "align": "left"},
         showlegend=False,
     )
@@ -90,3 +93,10 @@ def style(figure: go.Figure, theme: Theme, *, title: str | None = None) -> go.Fi
     figure.update_xaxes(**axis)
     figure.update_yaxes(**axis)
     return figure
+
+
+def _title(title: str, theme: Theme) -> dict[str, Any]:
+    """Return a title at the top left that makes room for itself above what stands over the map."""
+    font = {"size": 14, "color": theme.text}
+    place = {"x": 0, "xanchor": "left", "xref": "container", "y": 1, "yanchor": "top", "yref": "container"}
+    return {"text": for_plotly(title, None), "font": font, "automargin": True, "pad": {"t": 8, "b": 8}, **place}

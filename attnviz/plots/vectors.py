@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from attnviz.plots.heatmap import token_axis
+from attnviz.plots.heatmap import HOVER_CELLS, as_array, hover_texts, number_texts, numbered, token_axis
 from attnviz.plots.theme import THEMES, ThemeName, diverging_scale, style
 from attnviz.tokens import for_plotly
 
@@ -31,8 +31,9 @@ def plot_vectors(
         theme: "light" or "dark".
     """
     colours = THEMES[theme]
-    vectors = np.asarray(vectors, dtype=np.float32)
+    vectors = as_array(vectors)
     rows, columns = vectors.shape
+    dimensions = [f"dimension {at}" for at in range(columns)]
     limit = max(float(np.abs(vectors).max(initial=0)) if limit is None else limit, 1e-9)
     figure = go.Figure(
         go.Heatmap(
@@ -41,7 +42,7 @@ def plot_vectors(
             zmax=limit,
             colorscale=diverging_scale(colours),
             texttemplate="%{z:.4f}" if columns <= MOST_NUMBERS else None,
-            hovertemplate="%{y}<br>dimension %{x}<br><b>%{z:.6f}</b><extra></extra>",
+            **_hover(vectors, numbered("token", labels), dimensions, across="dimension %{x}"),
             colorbar={"thickness": 8, "outlinecolor": colours.line, "len": 0.9},
             xgap=1 if columns <= 40 else 0,  # noqa: PLR2004
             ygap=1 if rows <= 40 else 0,  # noqa: PLR2004
@@ -49,8 +50,10 @@ def plot_vectors(
     )
     style(figure, colours, title=title)
     figure.update_layout(height=min(900, ROW * rows + 110))
-    figure.update_xaxes(title="dimension", tickformat="d", dtick=1 if columns <= 16 else None)  # noqa: PLR2004
-    figure.update_yaxes(token_axis(labels, every=rows <= MOST_NAMES) | {"range": [rows - 0.5, -0.5]}, title="token")
+    figure.update_xaxes(title_text="dimension", tickformat="d", dtick=1 if columns <= 16 else None)  # noqa: PLR2004
+    figure.update_yaxes(
+        token_axis(labels, every=rows <= MOST_NAMES) | {"range": [rows - 0.5, -0.5]}, title_text="token"
+    )
     return figure
 
 
@@ -64,8 +67,9 @@ def plot_similarity(
 ) -> go.Figure:
     """Return the cosine similarity of every pair [token, token], −1 to 1, coloured around 0."""
     colours = THEMES[theme]
-    similarity = np.asarray(similarity, dtype=np.float32)
+    similarity = as_array(similarity)
     rows, columns = similarity.shape
+    names = numbered("token", row_labels), numbered("token", column_labels)
     figure = go.Figure(
         go.Heatmap(
             z=similarity,
@@ -73,7 +77,7 @@ def plot_similarity(
             zmax=1,
             colorscale=diverging_scale(colours),
             texttemplate="%{z:.2f}" if columns <= MOST_NUMBERS else None,
-            hovertemplate="%{y}<br>%{x}<br>cosine similarity <b>%{z:.6f}</b><extra></extra>",
+            **_hover(similarity, names[0], names[1], across="token %{x:d}: <b>%{x}</b>", word="cosine similarity "),
             colorbar={"thickness": 8, "outlinecolor": colours.line, "len": 0.9},
             xgap=1 if columns <= 40 else 0,  # noqa: PLR2004
             ygap=1 if rows <= 40 else 0,  # noqa: PLR2004
@@ -106,9 +110,8 @@ def plot_movement(
         theme: "light" or "dark".
     """
     colours = THEMES[theme]
-    before, after = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
+    before, after = as_array(before), as_array(after)
     names = [for_plotly(label) for label in labels]
-    whole = [f"{at}: <b>{for_plotly(label, None)}</b>" for at, label in enumerate(labels)]
     text = {"mode": "markers+text" if len(names) <= MOST_NAMES else "markers", "textposition": "top center"}
     template = "%{hovertext}<br>%{x:.4f}, %{y:.4f}<extra></extra>"
     figure = go.Figure(
@@ -116,7 +119,7 @@ def plot_movement(
             go.Scatter(
                 x=before[:, 0],
                 y=before[:, 1],
-                hovertext=[f"input {name}" for name in whole],
+                hovertext=numbered("input", labels),
                 hovertemplate=template,
                 mode="markers",
                 marker={"size": 9, "color": colours.page, "line": {"color": colours.muted, "width": 1.5}},
@@ -126,7 +129,7 @@ def plot_movement(
                 x=after[:, 0],
                 y=after[:, 1],
                 text=names,
-                hovertext=[f"output {name}" for name in whole],
+                hovertext=numbered("output", labels),
                 hovertemplate=template,
                 marker={"size": 9, "color": colours.sequential[-1]},
                 textfont={"color": colours.text},
@@ -143,6 +146,17 @@ def plot_movement(
         )  # fmt: skip
     figure.update_layout(height=520, showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
     axis = {"showgrid": True, "gridcolor": colours.line, "zeroline": True, "zerolinecolor": colours.line}
-    figure.update_xaxes(title=axis_titles[0], **axis)
-    figure.update_yaxes(title=axis_titles[1], scaleanchor="x", **axis)
+    across, up = (for_plotly(name, None) for name in axis_titles)
+    figure.update_xaxes(title_text=across, **axis)
+    figure.update_yaxes(title_text=up, scaleanchor="x", **axis)
     return figure
+
+
+def _hover(
+    values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, across: str, word: str = ""
+) -> dict[str, Any]:
+    """Return what a cell says on hover: a text of its own, or what the axes show where there are too many cells."""
+    if values.size <= HOVER_CELLS:
+        texts = number_texts(f"{word}<b>{{:.6f}}</b>", values)
+        return {"hovertext": hover_texts(rows, columns, texts), "hoverinfo": "text"}
+    return {"hovertemplate": f"token %{{y:d}}: <b>%{{y}}</b><br>{across}<br>{word}<b>%{{z:.6f}}</b><extra></extra>"}

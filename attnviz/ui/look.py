@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from attnviz.plots.theme import Ink, ThemeName
 from attnviz.tokens import for_markdown
 from attnviz.ui import state
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 ICON = str(Path(__file__).with_name("icon.svg"))
 
@@ -20,7 +22,7 @@ CSS = """
 [data-testid="stSidebarUserContent"] {padding-top: 0;}
 [data-testid="stSidebar"] [data-testid="stVerticalBlock"] {gap: .55rem;}
 [class*="st-key-field-"] label p {font-size: .82rem;}
-div:has(> [class*="st-key-hidden-"]), [class*="st-key-hidden-"] {display: none;}
+[data-testid="stLayoutWrapper"]:has(> [class*="st-key-hidden-"]), [class*="st-key-hidden-"] {display: none;}
 .st-key-examples button {min-height: 1.5rem; padding: 0; text-decoration: underline; text-underline-offset: 3px;}
 .st-key-examples button p {font-size: .82rem;}
 [class*="st-key-wrap"] > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"] {flex-wrap: wrap;}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import streamlit as st
 
 from attnviz.ui import state
+from attnviz.ui.components.history import keep_history
 from attnviz.ui.state import field
 
 
 def render_sidebar() -> None:
     """Draw every control, in the order of the computation; what does not apply now is drawn hidden."""
+    state.clean_address()
     with st.sidebar:
+        keep_history()
         st.markdown("## attnviz")
         _render_examples()
         crosses = "ross" in state.get("module")

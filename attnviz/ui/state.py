@@ -13,6 +13,7 @@ Back and reload:
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -127,6 +128,36 @@ def checked(key: str, value: Any) -> Any:
     return int(min(max(value, field_.low), field_.high))
 
 
+def clean_address() -> None:
+    """At the start of a session, before any widget, take out of the URL what no widget can read.
+
+    Streamlit would take it out by itself, but with one history entry per parameter.
+    """
+    if st.session_state.setdefault("address-cleaned", False):
+        return
+    st.session_state["address-cleaned"] = True
+    found = st.query_params.to_dict()
+    good = {key: raw for key, raw in found.items() if key not in FIELDS or readable(key, raw)}
+    if good != found:
+        st.query_params.from_dict(good)
+        time.sleep(0.05)  # a rerun drops messages that have not been sent
+        st.rerun()
+
+
+def readable(key: str, raw: str) -> bool:
+    """Return whether a query parameter stands for a value of its key that the widget takes as it is."""
+    field_ = FIELDS[key]
+    match field_.kind:
+        case "select" | "segments":
+            return raw in field_.options
+        case "text":
+            return len(raw) <= field_.most
+        case "toggle":
+            return raw in ("true", "false")
+        case "number":
+            return raw.removesuffix(".0").isdecimal() and field_.low <= float(raw) <= field_.high
+
+
 def get(key: str) -> Any:
     """Return the value of a key, allowed whatever the URL says."""
     return checked(key, st.session_state.get(key, FIELDS[key].default))
@@ -135,7 +166,8 @@ def get(key: str) -> Any:
 def set_values(**values: Any) -> None:
     """Write keys from code. Only for a widget's callback: `on_click=set_values, kwargs={...}`."""
     for key, value in values.items():
-        st.session_state[key] = checked(key, value)
+        allowed = checked(key, value)
+        st.session_state[key] = float(allowed) if FIELDS[key].kind == "number" else allowed
 
 
 def field(key: str, *, show: bool = True) -> Any:
@@ -153,7 +185,9 @@ def field(key: str, *, show: bool = True) -> Any:
                 live = "250ms" if field_.live else False
                 st.text_input(field_.label, field_.default, max_chars=field_.most, live=live, **common)
             case "number":
-                st.number_input(field_.label, field_.low, field_.high, field_.default, 1, **common)
+                # Floats: a number_input of integers raises OverflowError on "inf" in the URL.
+                low, high, default = (float(number) for number in (field_.low, field_.high, field_.default))
+                st.number_input(field_.label, low, high, default, 1.0, format="%.0f", **common)
             case "toggle":
                 st.toggle(field_.label, field_.default, **common)
     return get(key)

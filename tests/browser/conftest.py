@@ -39,9 +39,7 @@ def server(tmp_path_factory):
         port = probe.getsockname()[1]
     log = (tmp_path_factory.mktemp("server") / "log").open("w")
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    process = subprocess.Popen(
-        [*command, "--server.headless", "true"], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
-    )
+    process = subprocess.Popen([*command, "--server.headless", "true"], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
     address = f"http://localhost:{port}"
     try:
         _wait_until_healthy(address, process)
@@ -79,26 +77,37 @@ def browser():
         chromium.close()
 
 
+@pytest.fixture(scope="session")
+def context(browser):
+    """One profile for all tests, so that the browser loads the app's scripts once."""
+    with browser.new_context() as context:
+        context.set_default_timeout(60_000)
+        yield context
+
+
 @pytest.fixture
-def open_app(browser, server):
-    """Open a path of the app in a fresh browser context; anything the browser could not fetch fails the test."""
-    contexts, failures = [], []
+def open_app(context, server):
+    """Open a path of the app; an error on the page, or a request beyond this machine, fails the test."""
+    pages, failures = [], []
 
     def open_(path="/", *, width=1280, height=860, scheme="light"):
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        context.set_default_timeout(60_000)
-        contexts.append(context)
         page = context.new_page()
-        page.on("requestfailed", lambda request: failures.append(request.url))
+        pages.append(page)
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=scheme)
+        page.on("request", lambda request: failures.append(request.url) if not _is_here(request.url) else None)
         page.on("pageerror", lambda error: failures.append(str(error)))
         page.goto(server + path)
         return page
 
     yield open_
-    for context in contexts:
-        context.close()
-    outside = [url for url in failures if "localhost" not in url]
-    assert not outside, f"the page asked for what is not on this machine, or failed: {outside}"
+    for page in pages:
+        page.close()
+    assert not failures, f"errors, or requests that leave this machine: {failures}"
+
+
+def _is_here(url):
+    return url.startswith(("http://localhost:", "ws://localhost:", "data:", "blob:"))
 
 
 def keep_screenshot(page, name):

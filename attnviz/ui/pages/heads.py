@@ -72,7 +72,7 @@ def _render_large(view: View) -> None:
         theme=look.theme(),
         ink=look.ink(),
     )
-    look.render_figure(figure, "large")
+    look.render_figure(figure, "open-head")
     st.caption(f"Weights after the softmax: each row sums to 1. {view.mask_words}")
     _render_statistics(view)
     with st.expander("Numbers"):
