@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnviz.attention import causal_mask as causal_mask
     from attnviz.embeddings import load_embedding as load_embedding
     from attnviz.errors import AttnvizError as AttnvizError
+    from attnviz.models.catalogue import list_models as list_models
     from attnviz.models.load import load_model as load_model
     from attnviz.models.tracing import trace_model as trace_model
     from attnviz.tokens import TokenSequence as TokenSequence
@@ -33,6 +34,7 @@ _HOMES = {
     "SelfAttention": "attnviz.attention",
     "TokenSequence": "attnviz.tokens",
     "causal_mask": "attnviz.attention",
+    "list_models": "attnviz.models.catalogue",
     "load_embedding": "attnviz.embeddings",
     "load_model": "attnviz.models.load",
     "trace_model": "attnviz.models.tracing",

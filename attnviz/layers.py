@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -15,6 +15,8 @@ from attnviz.rules import EVERY, Index, ScoreRule, cells, picked
 
 BLOCK_BYTES = 4 << 20
 """Bytes of one block of weights in a pass over all of them: small enough to stay in a processor's cache."""
+BLOCK_ROWS = 64
+"""Rows of a block where heads are passed over in parts; fewer would make its products slow."""
 
 
 class Projection(NamedTuple):
@@ -32,6 +34,7 @@ class Block(NamedTuple):
     log_weights: Tensor  # [head, rows, columns]; finite in rows with an allowed cell, anything in the others
     weights: Tensor  # [head, rows, columns]; 0 where a cell is not allowed
     allowed: Tensor | None  # bool [rows, columns] or [head, rows, columns]; None when every cell is allowed
+    sure: int = 0  # how many columns, from the first, are allowed in every row for certain
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,10 +83,26 @@ class LayerAttention(ABC):
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor this layer keeps, for counting bytes."""
 
+    @abstractmethod
+    def of_heads(self, heads: slice) -> LayerAttention:
+        """Return the layer with some of its heads only, without copies; the slice holds whole groups of heads."""
+
+    def parts(self) -> Iterator[LayerAttention]:
+        """Yield the layer in parts of so many heads that a block of `BLOCK_ROWS` of their rows is in `BLOCK_BYTES`."""
+        heads, _, keys = self.shape
+        step = max(1, BLOCK_BYTES // (4 * BLOCK_ROWS * keys) // self.group) * self.group
+        for start in range(0, heads, step):
+            yield self if step >= heads else self.of_heads(slice(start, min(start + step, heads)))
+
+    @property
+    def group(self) -> int:
+        """How many query heads share their keys and values."""
+        return 1
+
     def row_blocks(self) -> Iterator[slice]:
         """Yield the rows [start, stop) of blocks that hold at most about `BLOCK_BYTES` in all heads."""
         heads, queries, keys = self.shape
-        step = max(16, min(128, BLOCK_BYTES // (4 * heads * keys)))
+        step = max(16, min(128, BLOCK_BYTES // (4 * heads * keys)) // 32 * 32)  # products go by 32 rows at a time
         for start in range(0, queries, step):
             yield slice(start, min(start + step, queries))
 
@@ -169,9 +188,26 @@ class ComputedLayer(LayerAttention):
         kept = (self.query, self.key, self.value, self.logsumexp, self.rule.mask, self.rule.bias, self.rule.sink)
         return tuple(tensor for tensor in kept if tensor is not None)
 
+    @property
+    def group(self) -> int:
+        """How many query heads share their keys and values."""
+        return self.shape[0] // self.key.shape[0]
+
+    def of_heads(self, heads: slice) -> ComputedLayer:
+        """Return the layer with some of its heads only, without copies; the slice holds whole groups of heads."""
+        shared = slice(heads.start // self.group, -(-heads.stop // self.group))
+        return replace(
+            self,
+            query=self.query[heads],
+            key=self.key[shared],
+            value=self.value[shared],
+            logsumexp=self.logsumexp[heads],
+            rule=self.rule.of_heads(heads),
+        )
+
     def key_head(self, head: int) -> int:
         """Return which key-value head this query head reads."""
-        return self.checked(head) // (self.shape[0] // self.key.shape[0])
+        return self.checked(head) // self.group
 
     def scores(self, head: int, rows: Index = EVERY, columns: Index = EVERY, *, scaled: bool = True) -> Tensor:
         """Return float32 scores [query, key], before masks; with scaled=False the bare products q·k."""
@@ -199,9 +235,27 @@ class ComputedLayer(LayerAttention):
 
     def block(self, rows: slice) -> Block:
         """Return weights and log-weights of all heads for the rows [start, stop)."""
-        columns, logits, allowed = self._logits(rows)
-        log_weights = logits.sub_(self.logsumexp[:, rows, None])
-        return Block(rows, columns, log_weights, _masked_exp(log_weights, allowed), allowed)
+        return self._block(rows, None, None)
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield all rows of all heads in blocks of at most about `BLOCK_BYTES`; a block is gone when the next comes.
+
+        The blocks share their memory: fetching new memory for each would take longer than the arithmetic.
+        """
+        heads, _, keys = self.shape
+        count = max((rows.stop - rows.start for rows in self.row_blocks()), default=0)
+        first, second = (torch.empty(heads * count * keys, device=self.query.device) for _ in range(2))
+        for rows in self.row_blocks():
+            yield self._block(rows, first, second)
+
+    def _block(self, rows: slice, first: Tensor | None, second: Tensor | None) -> Block:
+        """Return a block whose tables lie in the memory given."""
+        columns, log_weights, allowed = self._logits(rows, less=self.logsumexp, home=first)
+        weights = torch.exp(log_weights, out=_within(second, log_weights.shape))
+        sure = self.rule.always_allowed(rows, columns)
+        if allowed is not None:
+            weights[..., sure:].masked_fill_(~allowed[..., sure:], 0.0)
+        return Block(rows, columns, log_weights, weights, allowed, sure)
 
     def sum_exponentials(self) -> Tensor:
         """Return the log-sum-exp float32 [head, query] that the queries, the keys and the rule give, block by block."""
@@ -217,19 +271,40 @@ class ComputedLayer(LayerAttention):
             out[:, rows] = logits.logsumexp(-1)
         return out
 
-    def _logits(self, rows: slice) -> tuple[slice, Tensor, Tensor | None]:
-        """Return, for the rows [start, stop), the columns in reach, the logits of all heads, and what is allowed."""
+    def _logits(
+        self, rows: slice, less: Tensor | None = None, home: Tensor | None = None
+    ) -> tuple[slice, Tensor, Tensor | None]:
+        """Return, for the rows [start, stop), the columns in reach, the logits of all heads, and what is allowed.
+
+        `less` [head, query] is taken off each row's logits; the logits lie in the memory `home` where it is given.
+        """
         columns = self.rule.columns(rows, self.shape[2])
-        logits = self.rule.logits(self._products(rows, columns), rows, columns, EVERY)
+        taken = self.query.new_zeros(()) if less is None else -less[:, rows]
+        if self.rule.softcap is None:  # scaling and subtraction cost nothing inside the product
+            logits = self._products(rows, columns, scaling=self.rule.scaling, plus=taken, home=home)
+            logits = self.rule.biased(logits, rows, columns, EVERY)
+        else:
+            logits = self.rule.logits(self._products(rows, columns, home=home), rows, columns, EVERY)
+            logits = logits.add_(taken[..., None])
         return columns, logits, self._allowed(rows, columns, EVERY)
 
-    def _products(self, rows: slice, columns: slice) -> Tensor:
-        """Return q·k of all heads [head, row, column]; the heads of a group share one product."""
+    def _products(
+        self,
+        rows: slice,
+        columns: slice,
+        *,
+        scaling: float = 1.0,
+        plus: Tensor | None = None,
+        home: Tensor | None = None,
+    ) -> Tensor:
+        """Return q·k · scaling + plus [head, row] of all heads, [head, row, column]; a group shares one product."""
         kv_heads, _, width = self.key.shape
         heads, count = self.shape[0], rows.stop - rows.start
-        query = self.query[:, rows].float().reshape(kv_heads, heads // kv_heads * count, width)
-        key = self.key[:, columns].float()
-        return torch.bmm(query, key.transpose(1, 2)).view(heads, count, key.shape[1])
+        query = self.query[:, rows].float().mul(scaling).reshape(kv_heads, heads // kv_heads * count, width)
+        key = self.key[:, columns].float().transpose(1, 2)
+        added = query.new_zeros(()) if plus is None or not plus.dim() else plus.float().reshape(kv_heads, -1, 1)
+        out = _within(home, torch.Size((kv_heads, query.shape[1], key.shape[2])))
+        return torch.baddbmm(added, query, key, out=out).view(heads, count, key.shape[2])
 
     def _weights(self, head: int, rows: Index, columns: Index) -> Tensor:
         """Return the weights [query, key] of a head, on this layer's device, in `precise` numbers."""
@@ -276,6 +351,10 @@ class StoredLayer(LayerAttention):
         heads, queries, keys = self.stored.shape
         return heads, queries, keys
 
+    def of_heads(self, heads: slice) -> StoredLayer:
+        """Return the layer with some of its heads only, without copies."""
+        return replace(self, stored=self.stored[heads], value=None, rule=self.rule.of_heads(heads))
+
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor this layer keeps, for counting bytes."""
@@ -319,6 +398,11 @@ class StoredLayer(LayerAttention):
 def precise(device: torch.device) -> torch.dtype:
     """Return the widest type of number a device has: float64, but float32 on a Mac's GPU."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _within(home: Tensor | None, shape: torch.Size) -> Tensor | None:
+    """Return a table of this shape at the start of some memory, None where there is none."""
+    return None if home is None else home[: shape.numel()].view(shape)
 
 
 def _masked_exp(log_weights: Tensor, allowed: Tensor | None) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from math import isfinite
 
@@ -96,8 +96,18 @@ class ScoreRule:
         if self.sink is not None and tuple(self.sink.shape) not in {(heads,), (heads, queries)}:
             raise MaskError(
                 f"Expected one sink logit per head, [{heads}], or per head and query, [{heads}, {queries}], "
-                f"got shape {list(self.sink.shape)}."
+                f"got shape {tuple(self.sink.shape)}."
             )
+
+    def of_heads(self, heads: slice) -> ScoreRule:
+        """Return the rule of some heads only."""
+        mask, bias, sink = self.mask, self.bias, self.sink
+        return replace(
+            self,
+            mask=mask if mask is None else _of_heads(mask, heads),
+            bias=bias if bias is None else _of_heads(bias, heads),
+            sink=sink if sink is None else sink[heads],
+        )
 
     @property
     def restricts(self) -> bool:
@@ -111,6 +121,12 @@ class ScoreRule:
         after = keys if self.window is None else last + self.window
         stop = last + 1 if self.causal else after
         return slice(min(start, keys), max(0, min(stop, keys)))
+
+    def always_allowed(self, rows: slice, columns: slice) -> int:
+        """Return how many of the columns, from the first, are allowed in every one of these rows for certain."""
+        if not self.causal or self.window is not None or self.mask is not None:
+            return 0
+        return max(0, min(rows.start + self.offset + 1, columns.stop) - columns.start)
 
     def allowed(
         self,
@@ -150,9 +166,13 @@ class ScoreRule:
         scores = products.mul_(self.scaling)
         if self.softcap is not None:
             scores = scores.div_(self.softcap).tanh_().mul_(self.softcap)
-        if self.bias is not None:
-            scores = scores.add_(cells(_of_heads(self.bias, heads), rows, columns).to(scores))
-        return scores
+        return self.biased(scores, rows, columns, heads)
+
+    def biased(self, scores: Tensor, rows: Index, columns: Index, heads: int | slice) -> Tensor:
+        """Return scores [..., query, key] with the bias added; changes its input."""
+        if self.bias is None:
+            return scores
+        return scores.add_(cells(_of_heads(self.bias, heads), rows, columns).to(scores))
 
 
 def _of_heads(table: Tensor, heads: int | slice) -> Tensor:

@@ -35,6 +35,10 @@ Every row masked: all NaN.
 """
 
 NEIGHBOURS = {"self_weight": 0, "previous_weight": -1, "next_weight": 1}
+ENTROPY, DISTANCE, FIRST, SPECIAL, PEAK = (
+    STATISTICS.index(name) for name in ("entropy", "distance", "first_weight", "special_weight", "peak_weight")
+)
+BESIDE = slice(STATISTICS.index("self_weight"), STATISTICS.index("next_weight") + 1)
 
 
 class Summary(NamedTuple):
@@ -56,6 +60,12 @@ def summarize(layer: LayerAttention, *, special: Tensor, size: int) -> Summary:
     Returns:
         float32 statistics [head, statistic] and thumbnails [head, size, size] on the CPU.
     """
+    parts = [_summarize(part, special, size) for part in layer.parts()]
+    return Summary(*(torch.cat(tables) for tables in zip(*parts, strict=True)))
+
+
+def _summarize(layer: LayerAttention, special: Tensor, size: int) -> Summary:
+    """Return the summary of a layer whose blocks hold all its heads."""
     heads, queries, keys = layer.shape
     rows = _RowStatistics(layer, special)
     pooled = torch.zeros(heads, size, keys, device=layer.tensors[0].device)
@@ -78,68 +88,76 @@ def _pool_rows(pooled: Tensor, block: Block, queries: int) -> None:
 
 
 class _RowStatistics:
-    """Sums over query rows, added block by block."""
+    """Every statistic of every row, filled block by block and averaged at the end."""
 
     def __init__(self, layer: LayerAttention, special: Tensor) -> None:
-        heads, _, self.keys = layer.shape
-        self.offset = layer.rule.offset
-        self.has_positions = layer.role != "cross"
+        heads, queries, self.keys = layer.shape
         self.device = layer.tensors[0].device
         self.special = special.nonzero().flatten().to(self.device)
-        self.sums = torch.zeros(heads, len(STATISTICS), dtype=precise(self.device), device=self.device)
-        self.counts = torch.zeros_like(self.sums)
-        self.meant = torch.zeros_like(self.sums, dtype=torch.bool)
+        self.steps = torch.tensor(list(NEIGHBOURS.values()), device=self.device)
+        self.places = torch.arange(queries, device=self.device) + layer.rule.offset  # of the queries among the keys
+        self.causal = layer.rule.causal
+        self.has_positions = layer.role != "cross"
+        self.values = torch.zeros(heads, queries, len(STATISTICS), device=self.device)
+        self.live = torch.zeros(heads, queries, dtype=torch.bool, device=self.device)
+        self.near = torch.zeros(heads, queries, len(NEIGHBOURS), dtype=torch.bool, device=self.device)
 
     def add(self, block: Block) -> None:
         """Add the rows of a block."""
         if not block.weights.shape[-1]:
             return
-        live = _live_rows(block)
-        self._add("entropy", -torch.linalg.vecdot(block.weights, block.log_weights), live)
-        self._add("peak_weight", block.weights.amax(-1), live)
-        self._add("first_weight", _on_columns(block, torch.zeros(1, dtype=torch.long, device=self.device)), live)
+        values = self.values[:, block.rows]
+        self.live[:, block.rows] = _live_rows(block)
+        values[..., ENTROPY] = torch.linalg.vecdot(block.weights, block.log_weights).neg_()
+        values[..., PEAK] = block.weights.amax(-1)
+        if block.columns.start == 0:
+            values[..., FIRST] = block.weights[..., 0]
         if len(self.special):
-            self._add("special_weight", _on_columns(block, self.special), live)
+            values[..., SPECIAL] = _on_columns(block, self.special)
         if self.has_positions:
-            self._add_positions(block, live)
+            self._add_positions(block, values)
 
     def means(self) -> Tensor:
-        """Return sums over counts, float32 [head, statistic]; NaN where nothing was counted."""
-        meant = self.meant & (self.counts > 0)
-        return (self.sums / self.counts.where(meant, torch.nan)).float().cpu()
+        """Return means over the rows that count, float32 [head, statistic]; NaN where none does or none has meaning."""
+        counted = self.live[..., None].expand_as(self.values).clone()  # [head, query, statistic]
+        beside = self.places[:, None] + self.steps
+        counted[..., BESIDE] &= (beside >= 0) & (beside < self.keys)
+        counted[..., BESIDE] &= self.near.any(1, keepdim=True)  # no meaning where each of them is forbidden
+        counted[..., DISTANCE] &= self.has_positions
+        counted[..., SPECIAL] &= bool(len(self.special))
+        sums = self.values.where(counted, 0).sum(1, dtype=precise(self.device))
+        counts = counted.sum(1)
+        return (sums / counts.where(counts > 0, torch.nan)).float().cpu()
 
-    def _add(self, name: str, values: Tensor, rows: Tensor, *, meant: Tensor | bool = True) -> None:
-        """Add values [head, row] of the rows [head or 1, row] that count; `meant` [head] where any has a meaning."""
-        column = STATISTICS.index(name)
-        self.sums[:, column] += values.where(rows, 0).sum(-1)
-        self.counts[:, column] += rows.sum(-1)
-        self.meant[:, column] |= meant
-
-    def _add_positions(self, block: Block, live: Tensor) -> None:
-        here = torch.arange(block.rows.start, block.rows.stop, device=self.device) + self.offset
+    def _add_positions(self, block: Block, values: Tensor) -> None:
+        """Add the distances, and the weights on the keys beside each query."""
+        here = self.places[block.rows, None]
         there = torch.arange(block.columns.start, block.columns.stop, device=self.device)
-        steps = (here[:, None] - there[None, :]).abs().to(block.weights)
-        self._add("distance", torch.linalg.vecdot(block.weights, steps.expand_as(block.weights)), live)
-        for name, step in NEIGHBOURS.items():
-            self._add_neighbour(name, block, here + step, live)
+        values[..., DISTANCE] = self._distances(block, here, there)
+        beside = here + self.steps
+        inside = (beside >= block.columns.start) & (beside < block.columns.stop)
+        index = (beside - block.columns.start).where(inside, 0)  # [row, neighbour]
+        values[..., BESIDE] = block.weights.take_along_dim(index[None], -1).where(inside, 0)
+        if block.allowed is None:
+            self.near[:, block.rows] = inside
+        else:
+            allowed = block.allowed.reshape(-1, *block.allowed.shape[-2:])
+            self.near[:, block.rows] = inside & allowed.take_along_dim(index[None], -1)
 
-    def _add_neighbour(self, name: str, block: Block, at: Tensor, live: Tensor) -> None:
-        """Add each row's weight on the key at position `at` [row], over the rows that have such a key."""
-        exists = (at >= 0) & (at < self.keys)
-        inside = (at >= block.columns.start) & (at < block.columns.stop)
-        index = (at - block.columns.start).where(inside, 0)[:, None]
-        values = block.weights.take_along_dim(index[None], -1)[..., 0].where(inside, 0)
-        allowed = (
-            inside
-            if block.allowed is None
-            else inside & block.allowed.take_along_dim(index.expand(*block.allowed.shape[:-1], 1), -1)[..., 0]
-        )
-        self._add(name, values, live & exists, meant=allowed.any(-1))
+    def _distances(self, block: Block, here: Tensor, there: Tensor) -> Tensor:
+        """Return Σ w·|query position − key position| [head, row]."""
+        if not self.causal:
+            steps = (here - there).abs_().to(block.weights)  # [row, column]
+            return torch.linalg.vecdot(block.weights, steps.expand_as(block.weights))
+        # Keys come before their query, so the steps are one row of numbers for the whole block, less a constant a row.
+        last = here[-1]
+        back = torch.mv(block.weights.flatten(0, 1), (last - there).to(block.weights)).view(block.weights.shape[:2])
+        return back - block.weights.sum(-1) * (last - here)[:, 0]
 
 
 def _live_rows(block: Block) -> Tensor:
     """Return which rows have any allowed cell, bool [head or 1, row]."""
-    if block.allowed is None:
+    if block.allowed is None or block.sure:
         return torch.ones(1, block.weights.shape[1], dtype=torch.bool, device=block.weights.device)
     return block.allowed.reshape(-1, *block.allowed.shape[-2:]).any(-1)
 

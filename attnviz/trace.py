@@ -293,6 +293,13 @@ class AttentionTrace:
             out[at, : picture.shape[0]] = (picture.clamp(0, 1) * 255).round().to(torch.uint8)
         return out
 
+    def allowed_thumbnails(self, role: str | None = None, size: int = THUMBNAIL_SIZE) -> Tensor:
+        """Return where each layer may attend, uint8 [layer, size, size]: 1 where the cell amid a pixel is allowed."""
+        role = self.role(role)
+        counts = (len(self._query_tokens[role]), len(self._key_tokens[role]))
+        rows, columns = (((torch.arange(size) + 0.5) * count / size).long().tolist() for count in counts)
+        return torch.stack([self._layers[role, at].allowed(rows, columns) for at in self.layers(role)]).to(torch.uint8)
+
     def _summary(self, layer: int, role: str, size: int = THUMBNAIL_SIZE) -> tuple[Tensor, Tensor]:
         """Return statistics and thumbnails of a layer; those of the usual size are made once and kept."""
         if size != THUMBNAIL_SIZE:

@@ -99,7 +99,7 @@ def test_positions_outside_are_refused_with_both_numbers(index):
         ({"bias": torch.ones(11, 7)}, ["bias", "[7, 11]", "[11, 7]"]),
         ({"bias": torch.full((7, 11), -torch.inf)}, ["finite", "-inf", "mask"]),
         ({"bias": torch.full((7, 11), torch.nan)}, ["finite", "nan"]),
-        ({"sink": torch.ones(5)}, ["(3)", "(5,)"]),
+        ({"sink": torch.ones(5)}, ["[3]", "(5,)"]),
     ],
 )
 def test_tables_that_do_not_fit_are_refused(options, words):

@@ -125,7 +125,7 @@ def test_stored_weights_have_no_queries():
 
 def test_support_reads_as_a_sentence():
     assert str(Support("module")).startswith("exact")
-    assert str(Support("interface", 2e-7)).endswith("(max difference from the model's own weights 2.0e-07)")
+    assert str(Support("interface", 2e-7)).endswith("(max difference from the model's own numbers 2.0e-07)")
     assert str(Support("none", reason="no attention")) == "not shown: no attention"
 
 

@@ -63,6 +63,7 @@ def plot_head(
     figure.update_layout(
         coloraxis=_colour_axis(colours, ink) | {"colorbar": _colour_bar(colours, ink, "bottom") | BELOW},
         height=_side(rows) + 150,
+        margin={"r": 40},  # the last label leans over the edge
     )
     every = max(rows, columns) <= EVERY_LABEL
     figure.update_xaxes(

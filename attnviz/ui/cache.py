@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import astuple, dataclass
+from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
 from attnviz.embeddings import PretrainedEmbedding, load_embedding
 from attnviz.errors import AttnvizError
 from attnviz.experiment import Experiment, Outcome, run_experiment
+from attnviz.locations import locate
+from attnviz.models.catalogue import is_on_this_machine, megabytes_to_load
+from attnviz.models.load import PretrainedModel, load_model
+from attnviz.tokens import for_markdown
+from attnviz.trace import AttentionTrace
+from attnviz.ui.state import Checkpoint
 
 Loaded = TypeVar("Loaded")
 Progress = Callable[[float | None, str], None]
 
 MOST_MODELS = 2
+MOST_MEGABYTES = 1000
 MOST_TRACES = 32
+MOST_MODEL_TRACES = 6
 
 
 class Loading(Generic[Loaded]):
@@ -75,11 +83,81 @@ def _wait_for(loading: Loading[Loaded], forget: Callable[[], None]) -> Loaded:
     if not loading.wait(0.3):
         place = st.empty()
         while not loading.wait(0.2):
-            place.progress(loading.fraction or 0.0, text=loading.sentence)
+            place.progress(loading.fraction or 0.0, text=for_markdown(loading.sentence))
         place.empty()
     if loading.failed:
         forget()
     return loading.result()
+
+
+@st.cache_resource(max_entries=MOST_MODELS, show_spinner=False)
+def _model(name: str, device: str, dtype: str, revision: str | None, remote_code: bool) -> Loading[PretrainedModel]:
+    return Loading(
+        lambda progress: load_model(
+            name, device=device, dtype=dtype, revision=revision, trust_remote_code=remote_code, progress=progress
+        )
+    )
+
+
+def ask_before_loading(checkpoint: Checkpoint) -> str:
+    """Return what a person should know before a model is loaded; empty where loading is quick and local."""
+    if checkpoint in st.session_state.get("allowed-loads", ()):
+        return ""
+    try:
+        here, size = is_on_this_machine(checkpoint.name), megabytes_to_load(checkpoint.name)
+        on_hub = locate(checkpoint.name).hub_id is not None
+    except AttnvizError:
+        return ""  # loading says what is wrong with the name
+    amount = "an unknown amount" if size is None else f"about {size:,} MB"
+    if not here:
+        return f"{checkpoint.name} is not on this machine. Loading it downloads {amount} from the Hugging Face hub."
+    if on_hub and checkpoint.revision is not None:  # what is on this machine is the main revision
+        return (
+            f"Revision {checkpoint.revision} of {checkpoint.name} comes from the Hugging Face hub. "
+            f"Loading it downloads {amount}, unless it is in this machine's cache."
+        )
+    if size is not None and size > MOST_MEGABYTES:
+        return f"{checkpoint.name} takes {amount} of memory, and may take a while to load."
+    return ""
+
+
+def allow_loading(checkpoint: Checkpoint) -> None:
+    """Remember that a person wants a model loaded, for as long as the page is open."""
+    st.session_state["allowed-loads"] = (*st.session_state.get("allowed-loads", ())[-9:], checkpoint)
+
+
+def model(checkpoint: Checkpoint) -> PretrainedModel | Failure:
+    """Return a loaded model, showing progress while it loads; a sentence where it cannot be loaded."""
+    key = astuple(checkpoint)
+    st.session_state["failed-load"] = None
+    try:
+        return _wait_for(_model(*key), forget=lambda: _model.clear(*key))
+    except AttnvizError as error:
+        st.session_state["failed-load"] = checkpoint
+        return Failure(str(error))
+
+
+def has_failed(checkpoint: Checkpoint) -> bool:
+    """Return whether the last try to load a model failed, so that one run of the page does not try twice."""
+    return bool(st.session_state.get("failed-load") == checkpoint)
+
+
+@st.cache_resource(max_entries=MOST_MODEL_TRACES, show_spinner=False)
+def _model_trace(
+    key: tuple[Any, ...], text: str, target: str | None, pair: str | None, _model: PretrainedModel
+) -> Loading[AttentionTrace]:
+    return Loading(lambda progress: _model.trace(text, target, pair, progress=progress))
+
+
+def model_trace(
+    checkpoint: Checkpoint, loaded: PretrainedModel, text: str, target: str | None, pair: str | None
+) -> AttentionTrace | Failure:
+    """Return the trace of a text, computed once; a sentence where it cannot be done."""
+    key = (astuple(checkpoint), text, target, pair)
+    try:
+        return _wait_for(_model_trace(*key, loaded), forget=lambda: _model_trace.clear(*key, loaded))
+    except AttnvizError as error:
+        return Failure(str(error))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import streamlit as st
 
@@ -42,6 +42,13 @@ CHART_OPTIONS: dict[str, Any] = {
 }
 
 
+class Look(TypedDict):
+    """How a figure is drawn."""
+
+    theme: ThemeName
+    ink: Ink
+
+
 def add_style() -> None:
     """Put the CSS block into the page."""
     st.html(f"<style>{CSS}</style>")
@@ -65,6 +72,11 @@ def render_figure(figure: go.Figure, key: str, *, bar: bool = True) -> None:
 def render_failure(sentence: str) -> None:
     """Say in one sentence why there is no picture; a wish for text is no error."""
     st.warning(for_markdown(sentence), icon=":material/info:")
+
+
+def render_hint(sentence: str) -> None:
+    """Say what to do to see something."""
+    st.info(for_markdown(sentence))
 
 
 def render_notices(notices: tuple[str, ...]) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attnviz.ui import state
+from attnviz.models.load import PretrainedModel
+from attnviz.tokens import for_markdown
+from attnviz.ui import cache, look, state
 from attnviz.ui.components.history import keep_history
+from attnviz.ui.components.theme import follow_theme
 from attnviz.ui.state import field
 
 
@@ -14,31 +17,86 @@ def render_sidebar() -> None:
     state.clean_address()
     with st.sidebar:
         keep_history()
+        follow_theme()
         st.markdown("## attnviz")
-        _render_examples()
-        crosses = "ross" in state.get("module")
-        field("text")
-        field("context", show=crosses)
-        field("module")
-        embedding = field("embedding")
-        pretrained = embedding.startswith("Pretrained")
-        field("model", show=pretrained)
-        left, right = st.columns(2, gap="small")
-        with left:
-            field("heads", show=state.get("module").startswith("Multi-head"))
-        with right:
-            field("dimension", show=not pretrained and embedding != state.EMBEDDING_TITLES["article"])
-        field("positions")
-        field("mask", show=not crosses)
-        field("weights")
-        field("scale")
-        left, right = st.columns(2, gap="small")
-        with left:
-            field("seed")
-        with right:
-            field("device")
+        modules = field("source") == "Modules"
+        _render_model(show=not modules)
+        _render_modules(show=modules)
+        field("device")
         field("ink")
-        field("head", show=False)
+
+
+def _render_model(*, show: bool) -> None:
+    """Draw what chooses a pretrained model, its text, and the head that is open."""
+    field("checkpoint", show=show)
+    loaded = _load() if show else None
+    writes = loaded is not None and loaded.writes_target
+    field("sentence", show=show)
+    field("pair", show=loaded is not None and loaded.roles == ("encoder",))
+    field("target", show=writes)
+    field("role", show=loaded is not None and len(loaded.roles) > 1)
+    left, right = st.columns(2, gap="small")
+    with left:
+        field("layer", show=show)
+    with right:
+        field("model_head", show=show)
+    with st.expander("How it is loaded") if show else st.container():
+        for key in ("dtype", "revision", "remote_code"):
+            field(key, show=show)
+
+
+def _load() -> PretrainedModel | None:
+    """Load the model and say what it is; None after saying why there is none yet."""
+    checkpoint = state.checkpoint()
+    question = cache.ask_before_loading(checkpoint)
+    if question:
+        st.caption(for_markdown(question))
+        st.button("Load it", on_click=cache.allow_loading, args=(checkpoint,))
+        return None
+    loaded = cache.model(checkpoint)
+    if isinstance(loaded, cache.Failure):
+        look.render_failure(loaded.sentence)
+        return None
+    st.caption(for_markdown(model_words(loaded)))
+    return loaded
+
+
+def model_words(model: PretrainedModel) -> str:
+    """Return what a model is and how exactly it is traced, in two sentences."""
+    shapes = [
+        f"{role}: {len(layers)} layers × {'–'.join(map(str, sorted({layer.heads for layer in layers})))} heads"
+        for role, layers in model.shapes.items()
+    ]
+    limit = "" if model.max_length is None else f", up to {model.max_length} tokens"
+    number = str(model.dtype).removeprefix("torch.")
+    size = f"{model.parameters / 1e6:,.1f} M parameters, {number} on {model.device}{limit}"
+    support = str(model.support).removesuffix(".")
+    return f"{support[0].upper()}{support[1:]}. {'; '.join([*shapes, size])}."
+
+
+def _render_modules(*, show: bool) -> None:
+    """Draw what makes up a toy experiment."""
+    if show:
+        _render_examples()
+    module, embedding = state.get("module"), state.get("embedding")
+    crosses = state.MODULES[module].endswith("cross")
+    pretrained = state.EMBEDDINGS[embedding].startswith("pretrained")
+    field("text", show=show)
+    field("context", show=show and crosses)
+    field("module", show=show)
+    field("embedding", show=show)
+    field("model", show=show and pretrained)
+    left, right = st.columns(2, gap="small")
+    with left:
+        field("heads", show=show and state.MODULES[module].startswith("multi-head"))
+    with right:
+        field("dimension", show=show and state.EMBEDDINGS[embedding] in ("random", "one-hot"))
+    field("positions", show=show)
+    field("mask", show=show and not crosses)
+    field("weights", show=show)
+    field("scale", show=show)
+    field("seed", show=show)
+    field("head", show=False)
 
 
 def _render_examples() -> None:

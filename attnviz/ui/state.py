@@ -23,8 +23,10 @@ import streamlit as st
 from attnviz.devices import available_devices
 from attnviz.experiment import ARTICLE_EXAMPLE, Experiment
 from attnviz.locations import MINILM
+from attnviz.models.catalogue import list_models
+from attnviz.trace import ROLES
 
-Kind = Literal["select", "segments", "text", "number", "toggle"]
+Kind = Literal["select", "choice", "segments", "text", "number", "toggle"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,13 @@ class Field:
         kind: which widget.
         label: what a person reads.
         default: the value when the URL says nothing.
-        options: what a "select" or "segments" offers.
+        options: what a "select" or "segments" offers, and what a "choice" suggests beside what a person types.
         low: least value of a "number".
         high: greatest value of a "number".
         most: most characters of a "text".
         live: commit a "text" while typing.
         help: a sentence behind the question mark.
+        in_address: False for what no link may decide for a person.
     """
 
     kind: Kind
@@ -52,6 +55,7 @@ class Field:
     most: int = 20_000
     live: bool = False
     help: str | None = None
+    in_address: bool = True
 
 
 MODULES = {
@@ -73,7 +77,42 @@ EMBEDDING_TITLES = {value: name for name, value in EMBEDDINGS.items()}
 FIRST_TEXT = "Karina is going to the store"
 FIRST_CONTEXT = "She buys bread and milk there"
 
+SENTENCE = "The animal didn't cross the street because it was too tired."
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
 FIELDS: dict[str, Field] = {
+    "source": Field(
+        "segments", "Source", "Modules", options=("Modules", "Model"), help="Toy modules, or a real model."
+    ),
+    "checkpoint": Field(
+        "choice",
+        "Model",
+        MINILM,
+        options=tuple(list_models()["name"]),
+        most=300,
+        help="One of these, or type any name on the Hugging Face hub, a folder or a .gguf file.",
+    ),
+    "sentence": Field("text", "Text for the model", SENTENCE, help="Press Enter to run the model."),
+    "pair": Field("text", "Second text", "", help="For models that read sentence pairs; may stay empty."),
+    "target": Field("text", "Decoder's text", "", help="Left empty, the model writes it."),
+    "role": Field(
+        "segments",
+        "Attention of",
+        "encoder",
+        options=ROLES,
+        help="The encoder, the decoder, or the decoder's cross-attention to the encoder.",
+    ),
+    "layer": Field("number", "Layer", 3, low=0, high=999),
+    "model_head": Field("number", "Head", 1, low=0, high=4095),
+    "dtype": Field("select", "Number format", "auto", options=DTYPES, help="auto: as the model was saved."),
+    "revision": Field("text", "Revision", "", most=100, help="Branch, tag or commit on the hub; empty for the newest."),
+    "remote_code": Field(
+        "toggle",
+        "Run the model's own code",
+        False,
+        help="Some models bring Python code that would run on this machine. Only for authors you trust.",
+        in_address=False,
+    ),
     "text": Field("text", "Text", FIRST_TEXT, live=True, help="What attends: a row of every map per token."),
     "context": Field(
         "text",
@@ -119,7 +158,7 @@ def checked(key: str, value: Any) -> Any:
     field_ = FIELDS[key]
     if field_.kind in ("select", "segments"):
         return value if value in field_.options else field_.default
-    if field_.kind == "text":
+    if field_.kind in ("text", "choice"):
         return value[: field_.most] if isinstance(value, str) else field_.default
     if field_.kind == "toggle":
         return value if isinstance(value, bool) else field_.default
@@ -150,7 +189,7 @@ def readable(key: str, raw: str) -> bool:
     match field_.kind:
         case "select" | "segments":
             return raw in field_.options
-        case "text":
+        case "text" | "choice":
             return len(raw) <= field_.most
         case "toggle":
             return raw in ("true", "false")
@@ -159,8 +198,21 @@ def readable(key: str, raw: str) -> bool:
 
 
 def get(key: str) -> Any:
-    """Return the value of a key, allowed whatever the URL says."""
-    return checked(key, st.session_state.get(key, FIELDS[key].default))
+    """Return the value of a key, allowed whatever the URL says; the URL's where the widget is not drawn yet."""
+    return checked(key, st.session_state[key] if key in st.session_state else _from_address(key))
+
+
+def _from_address(key: str) -> Any:
+    """Return what the URL says of a key, or the default, as its widget will in the first run."""
+    field_, raw = FIELDS[key], st.query_params.get(key)
+    if raw is None or not field_.in_address or not readable(key, raw):
+        return field_.default
+    match field_.kind:
+        case "toggle":
+            return raw == "true"
+        case "number":
+            return float(raw)
+    return raw
 
 
 def set_values(**values: Any) -> None:
@@ -173,12 +225,16 @@ def set_values(**values: Any) -> None:
 def field(key: str, *, show: bool = True) -> Any:
     """Draw the widget of a key, hidden unless `show`, and return its value."""
     field_ = FIELDS[key]
-    common: dict[str, Any] = {"key": key, "help": field_.help, "bind": "query-params"}
+    common: dict[str, Any] = {"key": key, "help": field_.help}
+    common |= {"bind": "query-params"} if field_.in_address else {"persist_state": "session"}
     with st.container(key=f"field-{key}" if show else f"hidden-{key}"):
         match field_.kind:
             case "select":
                 index = field_.options.index(field_.default)
                 st.selectbox(field_.label, field_.options, index=index, **common)
+            case "choice":
+                index = field_.options.index(field_.default)
+                st.selectbox(field_.label, field_.options, index=index, accept_new_options=True, **common)
             case "segments":
                 st.segmented_control(field_.label, field_.options, default=field_.default, required=True, **common)
             case "text":
@@ -191,6 +247,24 @@ def field(key: str, *, show: bool = True) -> Any:
             case "toggle":
                 st.toggle(field_.label, field_.default, **common)
     return get(key)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Which pretrained model, and how it is to be loaded."""
+
+    name: str
+    device: str
+    dtype: str
+    revision: str | None
+    remote_code: bool
+
+
+def checkpoint() -> Checkpoint:
+    """Return the pretrained model that the state names."""
+    return Checkpoint(
+        get("checkpoint").strip(), get("device"), get("dtype"), get("revision").strip() or None, get("remote_code")
+    )
 
 
 def experiment() -> Experiment:

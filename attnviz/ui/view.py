@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attnviz.experiment import ARTICLE_EXAMPLE, Experiment
+from attnviz.models.load import PretrainedModel
 from attnviz.trace import AttentionTrace
 from attnviz.ui import cache, look, state
 
@@ -17,41 +18,69 @@ ARTICLE_NOTE = (
 
 @dataclass(frozen=True)
 class View:
-    """A trace and the place in it that is open."""
+    """A trace and the place in it that is open.
+
+    Attributes:
+        trace: the trace.
+        role: the role in view.
+        layer: the open layer.
+        head: the open head.
+        title: what is shown, for headings.
+        model: the pretrained model; None for a toy module.
+    """
 
     trace: AttentionTrace
     role: str
     layer: int
     head: int
     title: str
-    notices: tuple[str, ...]
-
-    @property
-    def mask_words(self) -> str:
-        """What the mask of the open layer does, in a sentence; empty where it does nothing."""
-        if bool(self.trace.allowed(self.layer, self.role).all()):
-            return ""
-        return "Hatched cells are not allowed by the mask."
+    model: PretrainedModel | None = None
 
 
 def current_view() -> View | None:
     """Return what is looked at, with its notices shown; None after saying why there is nothing to see."""
+    return _module_view() if state.get("source") == "Modules" else _model_view()
+
+
+def _module_view() -> View | None:
     experiment = state.experiment()
-    outcome = cache.outcome(experiment, state.get("model"))
+    outcome = cache.outcome(experiment, state.get("model").strip())
     if isinstance(outcome, cache.Failure):
         look.render_failure(outcome.sentence)
         return None
     trace = outcome.trace
-    role = trace.roles[0]
+    role = trace.role()
     layer = trace.layers(role)[0]
-    head = min(int(state.get("head")), trace.heads(layer, role) - 1)
-    notices = (ARTICLE_NOTE, *outcome.notices) if is_article(experiment) else outcome.notices
-    look.render_notices(notices)
-    return View(trace, role, layer, head, state.MODULE_TITLES[experiment.module], notices)
+    head = min(state.get("head"), trace.heads(layer, role) - 1)
+    look.render_notices((ARTICLE_NOTE, *outcome.notices) if is_article(experiment) else outcome.notices)
+    return View(trace, role, layer, head, state.MODULE_TITLES[experiment.module])
+
+
+def _model_view() -> View | None:
+    checkpoint = state.checkpoint()
+    if cache.ask_before_loading(checkpoint):
+        look.render_hint("Load the model on the left, or choose one that is on this machine.")
+        return None
+    model = None if cache.has_failed(checkpoint) else cache.model(checkpoint)
+    if model is None or isinstance(model, cache.Failure):
+        look.render_hint("There is no model to look at yet; the sidebar says why.")
+        return None
+    pair = state.get("pair").strip() if model.roles == ("encoder",) else ""
+    target = state.get("target").strip() if model.writes_target else ""
+    trace = cache.model_trace(checkpoint, model, state.get("sentence"), target or None, pair or None)
+    if isinstance(trace, cache.Failure):
+        look.render_failure(trace.sentence)
+        return None
+    role = state.get("role") if state.get("role") in trace.roles else trace.roles[0]
+    layer = min(trace.layers(role), key=lambda number: abs(number - state.get("layer")))
+    head = min(state.get("model_head"), trace.heads(layer, role) - 1)
+    look.render_notices(trace.notices)
+    side = f"{role} · " if len(trace.roles) > 1 else ""
+    return View(trace, role, layer, head, f"{side}Layer {layer}", model)
 
 
 def is_article(experiment: Experiment) -> bool:
-    """Whether the experiment is the article's worked example."""
-    chosen = (experiment.text.split(), experiment.module, experiment.embedding, experiment.weights)
-    wanted = (ARTICLE_EXAMPLE.text.split(), ARTICLE_EXAMPLE.module, ARTICLE_EXAMPLE.embedding, ARTICLE_EXAMPLE.weights)
-    return chosen == wanted and experiment.scale and not experiment.causal and not experiment.positions
+    """Whether the experiment is the article's worked example; what it leaves unused may differ."""
+    words = " ".join(experiment.text.split())
+    same = replace(experiment, text=words, context="", heads=1, dimension=2, seed=0, device="auto")
+    return same == ARTICLE_EXAMPLE

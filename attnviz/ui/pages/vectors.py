@@ -10,6 +10,7 @@ from torch import Tensor
 from attnviz.analysis.similarity import cosine_similarity, project_to_plane
 from attnviz.plots import plot_movement, plot_similarity, plot_vectors
 from attnviz.plots.theme import ThemeName
+from attnviz.trace import AttentionTrace
 from attnviz.ui import look
 from attnviz.ui.view import current_view
 
@@ -23,7 +24,8 @@ def render_vectors() -> None:
     if inputs is None or outputs is None:
         look.render_failure("This trace keeps no vectors. Choose another model to see them.")
         return
-    labels, theme = view.trace.query_tokens(view.role).labels, look.theme()
+    role = _vector_role(view.trace)
+    labels, theme = view.trace.query_tokens(role).labels, look.theme()
     inputs, outputs = inputs.float().cpu(), outputs.float().cpu()
     limit = float(max(inputs.abs().max(), outputs.abs().max()))
     with st.container(key="wrap"):
@@ -34,10 +36,16 @@ def render_vectors() -> None:
     with right:
         st.subheader("Output vectors", anchor=False)
         look.render_figure(plot_vectors(outputs, labels, limit=limit, theme=theme), "outputs")
-    st.caption("One row per token, one column per dimension; both maps on one colour scale.")
+    whose = f" These are the vectors of the {role}." if len(view.trace.roles) > 1 else ""
+    st.caption(f"One row per token, one column per dimension; both maps on one colour scale.{whose}")
     if inputs.shape == outputs.shape:
         _render_movement(inputs, outputs, labels, theme)
     _render_similarity(inputs, outputs, labels, theme)
+
+
+def _vector_role(trace: AttentionTrace) -> str:
+    """Return the role whose queries the vectors are: the decoder's in a model with two sides, whatever is in view."""
+    return next(role for role in ("decoder", "encoder", "cross") if role in trace.roles)
 
 
 def _render_movement(inputs: Tensor, outputs: Tensor, labels: Sequence[str], theme: ThemeName) -> None:

@@ -1,0 +1,102 @@
+"""A pretrained model in the app, in Chromium."""
+
+import re
+
+import pytest
+from conftest import keep_screenshot
+from playwright.sync_api import expect
+
+import attnviz
+
+expect.set_options(timeout=60_000)
+
+SENTENCE = "The animal didn't cross the street because it was too tired."
+OPEN_HEAD = ".st-key-open-head"
+ROWS, COLUMNS, LABEL, TOP = 6, 12, 20, 18  # of MiniLM's grid: layers, heads, and the room of its labels in pixels
+
+
+@pytest.fixture
+def minilm_page(open_app):
+    page = open_app()
+    page.get_by_role("radio", name="Model").click(force=True)
+    expect(page.get_by_role("heading", name="Layer 3 · head 1")).to_be_visible()
+    return page
+
+
+def cell_centre(page, row, column, rows=16, columns=16):
+    """Where on the screen a cell of the open head is."""
+    box = page.locator(f"{OPEN_HEAD} .draglayer .nsewdrag").bounding_box()
+    return box["x"] + box["width"] * (column + 0.5) / columns, box["y"] + box["height"] * (row + 0.5) / rows
+
+
+def open_head(page, layer, head):
+    """Click a head in the grid of all heads."""
+    canvas = page.locator(".st-key-thumbnails canvas")
+    expect(canvas).to_be_visible()
+    expect(page.locator(f"{OPEN_HEAD} .xtick text").first).to_be_visible()
+    box = canvas.bounding_box()
+    step = (box["height"] - TOP) / ROWS
+    page.mouse.click(box["x"] + LABEL + step * (head + 0.45), box["y"] + TOP + step * (layer + 0.45))
+
+
+def test_minilm_shows_what_it_refers_to_first(minilm_page):
+    labels = minilm_page.locator(f"{OPEN_HEAD} .ytick text")
+    expect(labels).to_have_text("[CLS] the animal didn ' t cross the street because it was too tired . [SEP]".split())
+    expect(minilm_page.get_by_text("6 layers × 12 heads", exact=False)).to_be_visible()
+    expect(minilm_page.get_by_text("Exact through the attention interface", exact=False)).to_be_visible()
+    minilm_page.mouse.move(*cell_centre(minilm_page, 10, 2))
+    hover = minilm_page.locator(f"{OPEN_HEAD} .hoverlayer")
+    expect(hover).to_contain_text("query 10: it")
+    expect(hover).to_contain_text("key 2: animal")
+    expect(hover).to_contain_text("weight 0.6768")
+
+
+def test_a_click_opens_a_head_and_hover_is_the_number_from_python(minilm_page):
+    open_head(minilm_page, 4, 7)
+    expect(minilm_page.get_by_role("heading", name="Layer 4 · head 7")).to_be_visible()
+    expected = attnviz.load_model("minilm", device="cpu").trace(SENTENCE).weights(4, 7)
+    hover = minilm_page.locator(f"{OPEN_HEAD} .hoverlayer")
+    for row, column in ((3, 5), (8, 6), (14, 0)):
+        minilm_page.mouse.move(*cell_centre(minilm_page, row, column))
+        expect(hover).to_contain_text(f"query {row}:")
+        expect(hover).to_contain_text(f"key {column}:")
+        shown = float(re.search(r"weight ([\d.]+)", hover.text_content())[1])
+        assert shown == pytest.approx(float(expected[row, column]), abs=5e-4)
+
+
+def test_keys_open_a_head_and_back_returns(minilm_page):
+    open_head(minilm_page, 4, 7)
+    expect(minilm_page.get_by_role("heading", name="Layer 4 · head 7")).to_be_visible()
+    minilm_page.locator(".st-key-thumbnails .heads").focus()
+    for key in ("ArrowUp", "ArrowRight", "Enter"):
+        minilm_page.keyboard.press(key)
+    expect(minilm_page.get_by_role("heading", name="Layer 3 · head 8")).to_be_visible()
+    minilm_page.go_back()
+    expect(minilm_page.get_by_role("heading", name="Layer 4 · head 7")).to_be_visible()
+
+
+def test_figures_follow_a_switch_of_theme(minilm_page):
+    label = minilm_page.locator(f"{OPEN_HEAD} .xtick text").first
+    expect(label).to_have_css("fill", "rgb(26, 26, 26)")
+    minilm_page.emulate_media(color_scheme="dark")
+    expect(label).to_have_css("fill", "rgb(236, 236, 234)")
+
+
+def test_a_model_that_is_not_here_asks_before_it_is_fetched(open_app):
+    page = open_app("/?source=Model&checkpoint=google-bert/bert-base-uncased")
+    expect(page.get_by_text("is not on this machine", exact=False)).to_be_visible()
+    expect(page.get_by_role("button", name="Load it")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 800, 390])
+@pytest.mark.parametrize("name", ["heads", "vectors"])
+def test_model_pages_fit_the_window(open_app, name, width, scheme):
+    page = open_app(f"/{'' if name == 'heads' else name}?source=Model", width=width, scheme=scheme)
+    expect(page.locator(".js-plotly-plot .hm").first).to_be_visible()
+    overflow = page.evaluate(
+        "(() => { const m = document.querySelector('[data-testid=stMain]'); return m.scrollWidth - m.clientWidth })()"
+    )
+    assert overflow <= 0
+    page.wait_for_timeout(800)
+    keep_screenshot(page, f"model-{name}-{scheme}-{width}")
