@@ -243,10 +243,11 @@ class ComputedLayer(LayerAttention):
         The blocks share their memory: fetching new memory for each would take longer than the arithmetic.
         """
         heads, _, keys = self.shape
+        close = replace(self, query=self.query.float().contiguous(), key=self.key.float().contiguous())
         count = max((rows.stop - rows.start for rows in self.row_blocks()), default=0)
         first, second = (torch.empty(heads * count * keys, device=self.query.device) for _ in range(2))
         for rows in self.row_blocks():
-            yield self._block(rows, first, second)
+            yield close._block(rows, first, second)
 
     def _block(self, rows: slice, first: Tensor | None, second: Tensor | None) -> Block:
         """Return a block whose tables lie in the memory given."""
@@ -307,9 +308,21 @@ class ComputedLayer(LayerAttention):
         return torch.baddbmm(added, query, key, out=out).view(heads, count, key.shape[2])
 
     def _weights(self, head: int, rows: Index, columns: Index) -> Tensor:
-        """Return the weights [query, key] of a head, on this layer's device, in `precise` numbers."""
-        log_weights = self._scores(head, rows, columns) - picked(self.logsumexp[head], rows, 0)[:, None]
-        return _masked_exp(log_weights, self._allowed(rows, columns, head))
+        """Return weights [query, key] of a head; a part is cut out of whole rows.
+
+        The rows' log-sum-exp is made anew in double precision: the one kept may come from a fast kernel, whose
+        approximate exponential is off by up to 2e-5.
+        """
+        logits = self._scores(head, rows, EVERY)
+        allowed = self._allowed(rows, EVERY, head)
+        if allowed is not None:
+            logits = logits.masked_fill(~allowed, -torch.inf)
+        total = logits.logsumexp(-1, keepdim=True)
+        if self.rule.sink is not None:
+            sink = self.rule.sink[head].to(total)
+            total = torch.logaddexp(total, picked(sink, rows, 0)[:, None] if sink.dim() else sink)
+        weights = (logits - total).exp().masked_fill(total == -torch.inf, 0.0)
+        return picked(weights, columns, 1)
 
     def _scores(self, head: int, rows: Index, columns: Index, *, scaled: bool = True) -> Tensor:
         """Return the scores [query, key] of a head, on this layer's device, in `precise` numbers.

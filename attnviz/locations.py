@@ -62,10 +62,15 @@ def locate(name_or_path: str | Path) -> Location:
     name = str(name_or_path).strip()
     if name.lower() in {alias.lower() for alias in MINILM_ALIASES}:
         return Location(MINILM, path=_minilm_folder(), hub_id=MINILM)
-    path = Path(name).expanduser()
-    if name and path.is_dir():
+    try:
+        path = Path(name).expanduser()
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except (OSError, RuntimeError) as error:  # a name too long for a path; a home folder of nobody
+        reason = str(error).splitlines()[0]
+        raise LoadError(f"Expected a model's name or path, got one that cannot be ({reason}); correct it.") from error
+    if name and is_folder:
         return Location(name, path=_model_folder(path))
-    if path.is_file() or path.suffix.lower() == ".gguf":
+    if is_file or path.suffix.lower() == ".gguf":
         return Location(name, path=_gguf_file(path))
     _check_hub_name(name, path)
     return Location(name, hub_id=name)

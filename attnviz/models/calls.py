@@ -122,16 +122,21 @@ def output_difference(layer: ComputedLayer, output: Tensor, crop: Crop) -> float
     Raises:
         SupportError: the difference is larger than rounding explains, so the trace would not be the model's.
     """
+    given = pick_tokens(output.transpose(1, 2), crop.item, crop.rows)  # [head, query, d_value]
+    # All three: PyTorch's attention on the CPU turns a query of NaN into an output of zeros.
+    if not all(bool(numbers.isfinite().all()) for numbers in (given, layer.query, layer.key)):
+        raise SupportError(
+            f"Expected numbers, got NaN or infinity in layer {layer.layer} ({layer.role}), "
+            f"{str(output.dtype).removeprefix('torch.')}. Trace it in float32, or without padding."
+        )
     worst = 0.0
     for rows in _checked_rows(layer.shape[1]):
         block = layer.block(rows)
         value = layer.value[:, block.columns].float()
-        group = layer.shape[0] // value.shape[0]
-        found = torch.bmm(block.weights, value.repeat_interleave(group, dim=0))  # [head, row, d_value]
-        own = pick_tokens(output.transpose(1, 2), crop.item, crop.rows)[:, rows].float()
-        live = layer.shape[2] > 0 if block.allowed is None else block.allowed.any(-1)[..., None]
-        worst = max(worst, float(((found - own) * live).abs().max()))
-    difference = worst / max(float(layer.value.abs().max()), torch.finfo(torch.float32).tiny) if worst else worst
+        found = torch.bmm(block.weights, value.repeat_interleave(layer.group, dim=0))  # [head, row, d_value]
+        live = 1 if block.allowed is None else block.allowed.any(-1)[..., None]
+        worst = max(worst, float(((found - given[:, rows].float()) * live).abs().max()))
+    difference = worst / float(layer.value.abs().max()) if worst else worst
     if not difference <= TOLERANCE.get(layer.query.dtype, 1e-4):
         raise SupportError(
             f"Layer {layer.layer} ({layer.role}) does something besides softmax(QKᵀ)·V: its output differs from the "

@@ -196,6 +196,11 @@ class WeightListener(TorchFunctionMode):
         return "att" in name
 
 
+def is_known(model: nn.Module) -> bool:
+    """Whether a model was traced by the fallback before, so that nothing else need be tried."""
+    return model in _PROBED
+
+
 def record_weights(
     model: nn.Module, inputs: Mapping[str, Any], *, item: int, layers: Collection[int] | None, budget: int
 ) -> WeightRun | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attnviz.errors import OptionError, SupportError
 from attnviz.hub import Progress
@@ -18,12 +20,13 @@ from attnviz.models.fallback import BUDGET
 from attnviz.models.stacks import choose_stacks
 from attnviz.models.support import check, rounding
 from attnviz.models.texts import Encoded, add_generated, add_target, encode
-from attnviz.models.tracing import assemble, check_layers, check_vocabulary, input_table, run_once
+from attnviz.models.tracing import Run, assemble, check_layers, check_vocabulary, input_table, run_once
 from attnviz.pretrained import load_tokenizer, load_weights, locate, longest_input, model_files
 from attnviz.trace import ROLES, AttentionTrace, Support
 
 PROBE = "The animal didn't cross the street because it was too tired."
 PROBE_LIMIT = 16
+COLD_SECONDS = 1.0  # a probe faster than this is run again, as the first run of a process is slower than later ones
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,34 @@ class LayerShape:
         )
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """What a trace is about to take.
+
+    Attributes:
+        tokens: how many tokens the model reads.
+        seconds: the run's time, roughly.
+        bytes: what the trace keeps.
+    """
+
+    tokens: int
+    seconds: float
+    bytes: int
+
+
+@functools.lru_cache(maxsize=16)
+def operations_per_second(device: torch.device, dtype: torch.dtype) -> float:
+    """Return how many floating-point operations a model does in a second here: half of what one matrix product does."""
+    side = 512
+    matrix = torch.ones(side, side, device=device, dtype=dtype)
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        (matrix @ matrix).sum().item()
+        times.append(time.perf_counter() - start)
+    return side**3 / min(times)
+
+
 class PretrainedModel:
     """A pretrained model and its tokenizer. Several threads may trace one model at once.
 
@@ -79,6 +110,7 @@ class PretrainedModel:
         self.hf_model = hf_model
         self.tokenizer = tokenizer
         self.max_length = longest_input(hf_model, tokenizer)
+        self._overhead = 0.0  # seconds of the probe's run
         self.support, recorded = self._check()
         self.shapes = {role: tuple(map(LayerShape.of, recorded[role])) for role in ROLES if role in recorded}
 
@@ -189,18 +221,51 @@ class PretrainedModel:
         if target is not None:
             add_target(encoded, self.tokenizer, self.hf_model, target, limit=self.max_length)
         elif self.writes_target:
-            add_generated(encoded, self.tokenizer, self.hf_model, progress=progress)
+            add_generated(encoded, self.tokenizer, self.hf_model, limit=self.max_length, progress=progress)
         return encoded
+
+    def _timed_run(self, inputs: dict[str, Tensor]) -> Run:
+        """Run the probe and remember how fast it went; once more where a first, cold run would mislead."""
+        for limit in (COLD_SECONDS, 0):
+            start = time.perf_counter()
+            run = run_once(self.hf_model, inputs, item=0, layers=None, budget=BUDGET)
+            seconds = time.perf_counter() - start
+            self._overhead = seconds
+            if seconds > limit:
+                break
+        return run
+
+    def estimate(self, text: str, pair: str | None = None) -> Estimate:
+        """Return about how long a trace takes and how much it keeps, from the probe's time and this machine's speed.
+
+        What an encoder-decoder writes by itself is not counted.
+        """
+        ids = self.tokenizer(text, pair, verbose=False)["input_ids"]
+        tokens = len(ids) if self.max_length is None else min(len(ids), self.max_length)
+        shapes = [shape for layers in self.shapes.values() for shape in layers]
+        kept = sum(
+            tokens**2 * shape.heads
+            if shape.d_head is None
+            else tokens * shape.d_head * (shape.heads + 2 * shape.key_heads)
+            for shape in shapes
+        )
+        scores = sum(4 * tokens**2 * shape.heads * (shape.d_head or 0) for shape in shapes)
+        model: Any = self.hf_model
+        table = getattr(model.get_input_embeddings(), "weight", None)
+        looked_up = 0 if table is None else table.numel()
+        operations = 2 * (self.parameters - looked_up) * tokens + scores
+        return Estimate(tokens, self._overhead + operations / operations_per_second(self.device, self.dtype), 4 * kept)
 
     def _check(self) -> tuple[Support, dict[str, list[Recorded]]]:
         """Trace a short probe and compare it with the model's own eager weights."""
-        encoded = encode(self.tokenizer, PROBE, None, limit=PROBE_LIMIT, device=self.device)
+        limit = min(PROBE_LIMIT, self.max_length or PROBE_LIMIT)
+        encoded = encode(self.tokenizer, PROBE, None, limit=limit, device=self.device)
         largest = max(int(encoded.inputs["input_ids"].max()), self.tokenizer.vocab_size - 1)
         check_vocabulary(self.hf_model, largest)
         if self.writes_target:
-            add_target(encoded, self.tokenizer, self.hf_model, PROBE, limit=PROBE_LIMIT)
+            add_target(encoded, self.tokenizer, self.hf_model, PROBE, limit=limit)
         try:
-            run = run_once(self.hf_model, encoded.inputs, item=0, layers=None, budget=BUDGET)
+            run = self._timed_run(encoded.inputs)
             chosen, _ = choose_stacks(run.collector.recorded)
             difference = check(self.hf_model, encoded.inputs, chosen)
         except SupportError as error:

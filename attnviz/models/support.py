@@ -16,6 +16,7 @@ from attnviz.models.sequences import Axis, is_index, pick
 from attnviz.models.stacks import choose_stacks
 
 PROBE_TOKENS = 16
+OTHER_INPUTS = {"pixel_values", "input_features", "inputs_embeds"}
 EXACT = {torch.float32: 5e-5, torch.float64: 5e-5}
 ROUNDED = 3e-2
 """Largest difference that counts as the same weights; in half precision the model's own are rounded that much."""
@@ -29,7 +30,7 @@ NAMES = {
 def shortened(inputs: Mapping[str, Any], config: Any, item: int) -> dict[str, Any] | None:
     """Return inputs of the first few real tokens of one item, None where the inputs are not a text's ids."""
     ids = inputs.get("input_ids")
-    if not is_index(ids) or ids.dim() != 2 or set(inputs) & {"pixel_values", "input_features", "inputs_embeds"}:
+    if not is_index(ids) or ids.dim() != 2 or set(inputs) & OTHER_INPUTS:  # noqa: PLR2004
         return None
     short: dict[str, Any] = {}
     for name, mask in (("input_ids", "attention_mask"), ("decoder_input_ids", "decoder_attention_mask")):

@@ -63,21 +63,24 @@ def add_target(encoded: Encoded, tokenizer: Any, model: Any, target: str, *, lim
     encoded.notices += notices
 
 
-def add_generated(encoded: Encoded, tokenizer: Any, model: Any, *, progress: Progress | None) -> None:
-    """Add the decoder's side as the model writes it greedily, at most `LONGEST_GENERATION` tokens."""
+def add_generated(
+    encoded: Encoded, tokenizer: Any, model: Any, *, limit: int | None, progress: Progress | None
+) -> None:
+    """Add the decoder's side as the model writes it greedily, at most `LONGEST_GENERATION` tokens or its limit."""
     from transformers import StoppingCriteriaList
 
+    longest = LONGEST_GENERATION if limit is None else min(LONGEST_GENERATION, limit - 1)
     step = _Step(progress)
     with evaluating(model), torch.no_grad():
         ids = model.generate(
             **{name: value for name, value in encoded.inputs.items() if name != "token_type_ids"},
             num_beams=1,
             do_sample=False,
-            max_new_tokens=LONGEST_GENERATION,
+            max_new_tokens=longest,
             stopping_criteria=StoppingCriteriaList([step]),
         )[0].tolist()
-    if len(ids) > LONGEST_GENERATION and ids[-1] not in _ends(model):
-        encoded.notices.append(f"The model was still writing after {LONGEST_GENERATION} tokens; the rest is left out.")
+    if len(ids) > longest and ids[-1] not in _ends(model):
+        encoded.notices.append(f"The model was still writing after {longest} tokens; the rest is left out.")
     _add_decoder(encoded, tokenizer, _without_end(ids, model), None)
 
 

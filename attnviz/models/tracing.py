@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnviz.errors import LoadError, OptionError, SupportError, TextError
+from attnviz.errors import AttnvizError, LoadError, OptionError, SupportError, TextError
 from attnviz.models.capture import Collector, Listener, Recorded
-from attnviz.models.fallback import BUDGET, record_weights
+from attnviz.models.fallback import BUDGET, is_known, record_weights
 from attnviz.models.running import run_listening
 from attnviz.models.sequences import Sequences, is_index
 from attnviz.models.stacks import choose_stacks
@@ -88,14 +88,17 @@ def run_once(
     Raises:
         SupportError: neither gives all of it.
     """
-    run = run_through_interface(model, inputs, item=item, layers=layers)
-    run.collector.drop_failed()
-    if run.collector.recorded or (run.collector.seen and not run.collector.failures):
-        return run
+    failures: list[AttnvizError] = []
+    if not is_known(model):
+        run = run_through_interface(model, inputs, item=item, layers=layers)
+        failures = list(run.collector.failures.values())
+        run.collector.drop_failed()
+        if run.collector.recorded or (run.collector.seen and not failures):
+            return run
     found = record_weights(model, inputs, item=item, layers=layers, budget=budget)
-    if found is not None:
-        return Run(found.collector, found.vectors, found.output, "fallback", found.difference)
-    raise next(iter(run.collector.failures.values()), SupportError(NO_ATTENTION))
+    if found is None:
+        raise next(iter(failures), SupportError(NO_ATTENTION))
+    return Run(found.collector, found.vectors, found.output, "fallback", found.difference)
 
 
 def run_through_interface(

@@ -24,6 +24,7 @@ Progress = Callable[[float | None, str], None]
 
 MOST_MODELS = 2
 MOST_MEGABYTES = 1000
+MOST_SECONDS = 5
 MOST_TRACES = 32
 MOST_MODEL_TRACES = 6
 
@@ -140,6 +141,24 @@ def model(checkpoint: Checkpoint) -> PretrainedModel | Failure:
 def has_failed(checkpoint: Checkpoint) -> bool:
     """Return whether the last try to load a model failed, so that one run of the page does not try twice."""
     return bool(st.session_state.get("failed-load") == checkpoint)
+
+
+def ask_before_tracing(loaded: PretrainedModel, text: str, pair: str | None) -> str:
+    """Return what a person should know before a long text is traced; empty where it is quick and small."""
+    if (loaded.name, text) in st.session_state.get("allowed-traces", ()):
+        return ""
+    estimate = loaded.estimate(text, pair)
+    if estimate.seconds <= MOST_SECONDS and estimate.bytes <= MOST_MEGABYTES * 1_000_000:
+        return ""
+    return (
+        f"Tracing these {estimate.tokens:,} tokens takes about {estimate.seconds:.0f} s "
+        f"and keeps about {estimate.bytes / 1e6:,.0f} MB."
+    )
+
+
+def allow_tracing(name: str, text: str) -> None:
+    """Remember that a person wants a text traced, for as long as the page is open."""
+    st.session_state["allowed-traces"] = (*st.session_state.get("allowed-traces", ())[-9:], (name, text))
 
 
 @st.cache_resource(max_entries=MOST_MODEL_TRACES, show_spinner=False)

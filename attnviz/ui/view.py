@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import streamlit as st
+
 from attnviz.experiment import ARTICLE_EXAMPLE, Experiment
 from attnviz.models.load import PretrainedModel
 from attnviz.trace import AttentionTrace
@@ -44,7 +46,14 @@ def current_view() -> View | None:
 
 def _module_view() -> View | None:
     experiment = state.experiment()
-    outcome = cache.outcome(experiment, state.get("model").strip())
+    name = state.get("model").strip()
+    wanted = state.Checkpoint(name, experiment.device, "auto", None, remote_code=False)
+    question = cache.ask_before_loading(wanted) if experiment.pretrained else ""
+    if question:
+        look.render_hint(question)
+        st.button("Load it", on_click=cache.allow_loading, args=(wanted,))
+        return None
+    outcome = cache.outcome(experiment, name)
     if isinstance(outcome, cache.Failure):
         look.render_failure(outcome.sentence)
         return None
@@ -67,6 +76,11 @@ def _model_view() -> View | None:
         return None
     pair = state.get("pair").strip() if model.roles == ("encoder",) else ""
     target = state.get("target").strip() if model.writes_target else ""
+    question = cache.ask_before_tracing(model, state.get("sentence"), pair or None)
+    if question:
+        look.render_hint(question)
+        st.button("Trace it", on_click=cache.allow_tracing, args=(model.name, state.get("sentence")))
+        return None
     trace = cache.model_trace(checkpoint, model, state.get("sentence"), target or None, pair or None)
     if isinstance(trace, cache.Failure):
         look.render_failure(trace.sentence)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCREENSHOTS = Path(__file__).parent / "screenshots"
 CHROMIUM = os.environ.get("ATTNVIZ_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 OPTIONS = [
     "--no-sandbox",
@@ -108,14 +107,3 @@ def open_app(context, server):
 
 def _is_here(url):
     return url.startswith(("http://localhost:", "ws://localhost:", "data:", "blob:"))
-
-
-def keep_screenshot(page, name):
-    """Write the whole page into the ignored folder of screenshots."""
-    SCREENSHOTS.mkdir(exist_ok=True)
-    size = page.viewport_size
-    height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
-    page.set_viewport_size({"width": size["width"], "height": max(size["height"], height + 40)})
-    page.wait_for_timeout(500)
-    page.screenshot(path=SCREENSHOTS / f"{name}.png")
-    page.set_viewport_size(size)

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from conftest import keep_screenshot
 from playwright.sync_api import expect
+from screens import keep_screenshot
 
 import attnviz
 
