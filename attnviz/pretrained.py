@@ -1,5 +1,7 @@
 """Pretrained models opened without running anything that came with them, and every failure said in a sentence."""
 
+import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from attnviz.locations import MINILM, Location, locate, model_files
 __all__ = ["MINILM", "Location", "load_tokenizer", "load_weights", "locate", "longest_input", "model_files"]
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+WEIGHTS = (".safetensors", ".bin", ".gguf")
 NO_LIMIT = 10**9  # tokenizers write 1e30 for "no limit"
 _QUIET = Lock()
 
@@ -77,7 +80,7 @@ def load_weights(
         progress: Called with a fraction or None and a sentence.
 
     Returns:
-        The model on `device`.
+        The model on `device`, or spread by accelerate over all devices and the disk where it does not fit there.
 
     Raises:
         LoadError: The model is nowhere, cannot be read, built, trusted or held, or lacks weights it computes with.
@@ -89,11 +92,17 @@ def load_weights(
     with explained(location.name, where=str(folder), device=str(where)), _quietly(progress, location.name):
         import transformers
 
+        spread = _spread(folder, where)
         model, loading = getattr(transformers, auto_class).from_pretrained(
-            folder, dtype=kind, weights_only=True, output_loading_info=True, **_options(location, trust_remote_code)
+            folder,
+            dtype=kind,
+            weights_only=True,
+            output_loading_info=True,
+            **spread,
+            **_options(location, trust_remote_code),
         )
         _check_complete(model, loading["missing_keys"], location.name, folder)
-        return model.to(where).eval()
+        return model.eval() if spread else model.to(where).eval()
 
 
 def longest_input(model: nn.Module, tokenizer: Any) -> int | None:
@@ -119,6 +128,21 @@ def longest_input(model: nn.Module, tokenizer: Any) -> int | None:
     ]
     known = [int(limit) for limit in limits if limit is not None and 0 < limit < NO_LIMIT]
     return min(known, default=None)
+
+
+def free_bytes(device: torch.device) -> int:
+    """How much memory a device has left."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _spread(folder: Path, device: torch.device) -> dict[str, Any]:
+    """How accelerate spreads a model over all devices and the disk; nothing for one that fits on its device."""
+    size = sum(file.stat().st_size for file in folder.iterdir() if file.suffix in WEIGHTS)
+    if size <= free_bytes(device):
+        return {}
+    return {"device_map": "auto", "offload_folder": tempfile.mkdtemp(prefix="attnviz-offload-")}
 
 
 def _options(location: Location, trust_remote_code: bool) -> dict[str, Any]:

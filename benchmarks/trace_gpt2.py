@@ -2,8 +2,8 @@
 
     python benchmarks/trace_gpt2.py [tokens ...] [--repeats 3] [--skip-eager]
 
-Every row is measured in a process of its own. CPU time is the smallest of the repeats after a warm run; memory is the peak
-above what the process held before the forward. Ratios are to the plain SDPA forward of the same run.
+Every row is measured in a process of its own. CPU time is the smallest of the repeats after a warm run; memory is
+the peak above what the process held before the forward. Ratios are to the plain SDPA forward of the same run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tracing through the attention interface: padding, items, layers, modes, threads, and what is said when it cannot be."""
+"""Tracing through the attention interface: padding, items, layers, modes, threads, and what is refused."""
 
 import copy
 import threading

@@ -7,8 +7,8 @@ import zoo
 import attnviz
 
 INTERFACE = {
-    "encoders": "bert roberta distilbert albert electra xlm-roberta modernbert ernie esm layoutlm data2vec-text mobilebert "
-    "roberta-prelayernorm eurobert",
+    "encoders": "bert roberta distilbert albert electra xlm-roberta modernbert ernie esm layoutlm data2vec-text "
+    "mobilebert roberta-prelayernorm eurobert",
     "decoders": "gpt2 llama qwen2 qwen3 gemma gpt_neox gptj phi phi3 stablelm olmo2 opt cohere glm4 nemotron persimmon "
     "smollm3 helium biogpt ctrl",
     "multi-query": "gpt_bigcode",

@@ -14,8 +14,8 @@ def model_of(model_type, **options):
 
 
 def test_weights_are_kept_with_what_may_be_attended():
-    trace = attnviz.trace_model(model_of("gpt_neo", attention_types=[[["global", "local"], 1]], num_layers=2, window_size=5,
-                                         attention_layers=["global", "local"]), zoo.token_ids(1, 17))  # fmt: skip
+    kinds = {"attention_types": [[["global", "local"], 1]], "attention_layers": ["global", "local"], "num_layers": 2}
+    trace = attnviz.trace_model(model_of("gpt_neo", window_size=5, **kinds), zoo.token_ids(1, 17))
     one, two = trace.layer(0), trace.layer(1)
     assert isinstance(one, StoredLayer)
     assert one.rule.causal
