@@ -96,7 +96,8 @@ def _judged(zoo: object, model: object, inputs: dict, traces: list, plain: list)
         return "defect", _line(error)
     worst = max(max(one.values()) for one in found)
     roles = ", ".join(f"{role} {len(traces[0].layers(role))}" for role in traces[0].roles)
-    return ("exact" if worst <= TOLERANCE else "defect"), f"{how}, {worst:.0e} ({roles} layers)"
+    left_out = "".join(f"; {notice.partition('. ')[0]}" for notice in traces[0].notices)
+    return ("exact" if worst <= TOLERANCE else "defect"), f"{how}, {worst:.0e} ({roles} layers){left_out}"
 
 
 def _line(error: BaseException) -> str:

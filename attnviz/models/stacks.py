@@ -28,8 +28,8 @@ def choose_stacks(
     for role in sorted({role for role, _ in groups}):
         stacks = {stack: group for (at, stack), group in groups.items() if at == role}
         reading = [stack for stack, group in stacks.items() if _reads_text(group[0])]
-        if role == "cross" and some_read and not reading:
-            continue  # beside the text, such as Inkling's attention over the states of earlier blocks
+        if role == "cross" and some_read and not (reading and _knows_keys(stacks[reading[0]][0])):
+            continue  # beside the text: Inkling's states of earlier blocks, DeepSeek V4's keys of several tokens each
         best = reading or [max(stacks, key=lambda stack: len(stacks[stack]))]
         for stack in best:
             del groups[role, stack]
@@ -43,6 +43,11 @@ def _numbered(layers: list[Recorded]) -> list[Recorded]:
     if len({one.layer.layer for one in layers}) == len(layers):
         return layers
     return [replace(one, layer=replace(one.layer, layer=number)) for number, one in enumerate(layers)]
+
+
+def _knows_keys(one: Recorded) -> bool:
+    """Whether what a cross-attention attends to is a sequence of its own, by its name or by its length."""
+    return one.place.crosses or one.axes[1].length == one.shape[1]
 
 
 def _reads_text(one: Recorded) -> bool:

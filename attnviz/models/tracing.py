@@ -139,7 +139,7 @@ def assemble(
 
 def _left_out(role: str, stack: str, group: list[Recorded]) -> str:
     return (
-        f"Not in this trace: {len(group)} more {role} layers in {stack}, which read another sequence. "
+        f"Not in this trace: {len(group)} more {role} layers in {stack}, which do not attend over this text alone. "
         f"Trace that part of the model by itself to see them."
     )
 

@@ -56,7 +56,7 @@ WINDOWS: dict[str, dict[str, Any]] = {
     },
 }
 """Windows shorter than the texts."""
-STRENGTH = {"mobilebert": 0.05}  # without layer norms, larger weights grow the rounding with them
+STRENGTH = {"mobilebert": 0.12}  # without layer norms, larger weights grow the rounding with them
 MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
 SPECIAL: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gptj", "codegen"), {"rotary_dim": 4}),

@@ -115,7 +115,6 @@ def test_one_token_has_a_map_and_no_statistics_without_meaning(open_page):
         ({"heads": "5"}, "divides embed_dim = 16, got num_heads = 5"),
         ({"embedding": "The article's vectors"}, "got 'going'"),
         ({"embedding": "One-hot vectors", "dimension": "4"}, "at most 4 different words"),
-        ({"embedding": "Pretrained: input embeddings", "model": "no/such-model"}, "Looked for 'no/such-model'"),
         ({"embedding": "Pretrained: last hidden state", "model": "two words"}, "got 'two words'"),
         ({"embedding": "Pretrained: last hidden state", "model": "/no/folder"}, "/no/folder and found none"),
     ],
@@ -131,6 +130,14 @@ def test_a_wrong_input_gives_a_sentence_and_stays_as_it_was_typed(open_page, add
     page.go("vectors")
     assert part in page.warnings[0]
     assert page.figures() == {}
+
+
+def test_vectors_of_a_model_that_is_not_here_are_asked_for_first(open_page):
+    page = open_page(embedding="Pretrained: input embeddings", model="no/such-model")
+    assert "no/such-model is not on this machine" in page.hints[0].replace("\\", "").replace("\u2060", "")
+    assert page.figures() == {}
+    next(button for button in page.app.button if button.label == "Load it").click().run()
+    assert "Looked for 'no/such-model'" in page.warnings[0]
 
 
 AWKWARD = {
