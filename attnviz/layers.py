@@ -13,9 +13,9 @@ from torch import BoolTensor, Tensor
 from attnviz.errors import OptionError, ShapeError, SupportError
 from attnviz.rules import EVERY, Index, ScoreRule, cells, picked
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 8 << 20
 """Bytes of one block of weights in a pass over all of them: small enough to stay in a processor's cache."""
-BLOCK_ROWS = 64
+BLOCK_ROWS = 128
 """Rows of a block where heads are passed over in parts; fewer would make its products slow."""
 
 
@@ -88,9 +88,16 @@ class LayerAttention(ABC):
         """Return the layer with some of its heads only, without copies; the slice holds whole groups of heads."""
 
     def parts(self) -> Iterator[LayerAttention]:
-        """Yield the layer in parts of so many heads that a block of `BLOCK_ROWS` of their rows is in `BLOCK_BYTES`."""
-        heads, _, keys = self.shape
-        step = max(1, BLOCK_BYTES // (4 * BLOCK_ROWS * keys) // self.group) * self.group
+        """Yield the layer in parts of so many heads that a block of `BLOCK_ROWS` of their rows is in `BLOCK_BYTES`.
+
+        A layer of some size has at least as many parts as there are cores.
+        """
+        heads, queries, keys = self.shape
+        groups = heads // self.group
+        most = max(1, BLOCK_BYTES // (4 * BLOCK_ROWS * keys * self.group))
+        if queries * keys * heads * 4 > BLOCK_BYTES:
+            most = min(most, -(-groups // torch.get_num_threads()))
+        step = most * self.group
         for start in range(0, heads, step):
             yield self if step >= heads else self.of_heads(slice(start, min(start + step, heads)))
 
@@ -287,7 +294,7 @@ class ComputedLayer(LayerAttention):
         else:
             logits = self.rule.logits(self._products(rows, columns, home=home), rows, columns, EVERY)
             logits = logits.add_(taken[..., None])
-        return columns, logits, self._allowed(rows, columns, EVERY)
+        return columns, logits, self._allowed_in(rows, columns)
 
     def _products(
         self,
@@ -334,6 +341,18 @@ class ComputedLayer(LayerAttention):
         key = picked(self.key[self.key_head(head)], columns, 0).to(numbers)
         products = query @ key.T  # [query, key]
         return self.rule.logits(products, rows, columns, head) if scaled else products
+
+    def _allowed_in(self, rows: slice, columns: slice) -> Tensor | None:
+        """Return which cells of a block are allowed; of a causal one, only its last columns need be worked out."""
+        sure = self.rule.always_allowed(rows, columns)
+        if not sure:
+            return self._allowed(rows, columns, EVERY)
+        shape = (rows.stop - rows.start, columns.stop - columns.start)
+        allowed = torch.ones(shape, dtype=torch.bool, device=self.query.device)
+        unsure = self._allowed(rows, slice(columns.start + sure, columns.stop), EVERY)
+        if unsure is not None:
+            allowed[:, sure:] = unsure
+        return allowed
 
     def _allowed(self, rows: Index, columns: Index, heads: int | slice) -> Tensor | None:
         """Return which cells are allowed, on this layer's device; None when all are."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
@@ -40,6 +44,8 @@ ENTROPY, DISTANCE, FIRST, SPECIAL, PEAK = (
 )
 BESIDE = slice(STATISTICS.index("self_weight"), STATISTICS.index("next_weight") + 1)
 
+_STARTING = threading.Lock()
+
 
 class Summary(NamedTuple):
     """What a pass over one layer leaves."""
@@ -60,7 +66,7 @@ def summarize(layer: LayerAttention, *, special: Tensor, size: int) -> Summary:
     Returns:
         float32 statistics [head, statistic] and thumbnails [head, size, size] on the CPU.
     """
-    parts = [_summarize(part, special, size) for part in layer.parts()]
+    parts = _each(lambda part: _summarize(part, special, size), list(layer.parts()))
     return Summary(*(torch.cat(tables) for tables in zip(*parts, strict=True)))
 
 
@@ -73,6 +79,37 @@ def _summarize(layer: LayerAttention, special: Tensor, size: int) -> Summary:
         rows.add(block)
         _pool_rows(pooled, block, queries)
     return Summary(rows.means(), torch.nn.functional.adaptive_max_pool1d(pooled.cpu(), size))
+
+
+def _each(summary: Callable[[LayerAttention], Summary], parts: list[LayerAttention]) -> list[Summary]:
+    """Return the summary of each part, several at a time on a CPU."""
+    if len(parts) == 1 or parts[0].tensors[0].device.type != "cpu":
+        return [summary(part) for part in parts]
+    with _STARTING:
+        workers = _workers()
+    return list(workers.map(summary, parts))
+
+
+@functools.cache
+def _workers() -> ThreadPoolExecutor:
+    """Return threads that compute with one core each.
+
+    A block's operations are too short to be shared among cores: the others would spin between them, and a pass take
+    twice the processor's time.
+    """
+    count = torch.get_num_threads()
+    together = threading.Barrier(count + 1)
+
+    def start() -> None:
+        torch.set_num_threads(1)
+        together.wait()
+
+    workers = ThreadPoolExecutor(count, thread_name_prefix="attnviz-statistics")
+    for _ in range(count):
+        workers.submit(start)
+    together.wait()
+    torch.set_num_threads(count)  # what a worker sets for itself is also what threads to come start with
+    return workers
 
 
 def _pool_rows(pooled: Tensor, block: Block, queries: int) -> None:

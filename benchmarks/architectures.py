@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "models")]
 
-SECONDS, MEMORY = 180, 12 << 30
+SECONDS, MEMORY = 180, 5 << 30
 TOLERANCE = 5e-5
 ORDER = ("exact", "unchecked", "refused", "not buildable", "defect")
 

@@ -17,6 +17,8 @@ CHECKED_ROWS = 4
 """Rows at each end of a layer whose output is computed again from the trace, to compare it with the model's."""
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.bfloat16: 4e-2, torch.float16: 1e-2}
 """Largest difference between the two outputs, in units of the largest value, that rounding explains."""
+BEYOND_ROUNDING = 1.5
+"""A weight, at most 1 by its definition, that no rounding of ordinary scores explains."""
 
 
 @dataclass(eq=False)
@@ -132,6 +134,7 @@ def output_difference(layer: ComputedLayer, output: Tensor, crop: Crop) -> float
     worst = 0.0
     for rows in _checked_rows(layer.shape[1]):
         block = layer.block(rows)
+        _check_size(layer, block.weights)
         value = layer.value[:, block.columns].float()
         found = torch.bmm(block.weights, value.repeat_interleave(layer.group, dim=0))  # [head, row, d_value]
         live = 1 if block.allowed is None else block.allowed.any(-1)[..., None]
@@ -143,6 +146,16 @@ def output_difference(layer: ComputedLayer, output: Tensor, crop: Crop) -> float
             f"trace's by {difference:.1e}. It cannot be shown exactly."
         )
     return difference
+
+
+def _check_size(layer: ComputedLayer, weights: Tensor) -> None:
+    """Raise SupportError where scores are so large that the difference of two of them is lost in float32."""
+    largest = float(weights.max()) if weights.numel() else 0.0
+    if largest > BEYOND_ROUNDING:
+        raise SupportError(
+            f"Expected weights of at most 1 in layer {layer.layer} ({layer.role}), got {largest:.1e}: its scores are "
+            "so large that float32 cannot tell them apart. It cannot be shown exactly; choose another model."
+        )
 
 
 def _checked_rows(queries: int) -> list[slice]:

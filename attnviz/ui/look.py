@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import streamlit as st
 
+from attnviz.plots import Figure
 from attnviz.plots.theme import Ink, ThemeName
 from attnviz.tokens import for_markdown
 from attnviz.ui import state
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 ICON = str(Path(__file__).with_name("icon.svg"))
 
@@ -64,7 +62,7 @@ def ink() -> Ink:
     return "sqrt" if state.get("ink") == "√" else "linear"
 
 
-def render_figure(figure: go.Figure, key: str, *, bar: bool = True) -> None:
+def render_figure(figure: Figure, key: str, *, bar: bool = True) -> None:
     """Show a figure as wide as its place; `theme=None` keeps its own colours."""
     st.plotly_chart(figure, key=key, theme=None, config=CHART_OPTIONS | {"displayModeBar": "hover" if bar else False})
 

@@ -130,6 +130,18 @@ def test_nan_in_half_precision(tmp_path):
     assert attnviz.load_model(folder, device="cpu", dtype="float32").support.exact  # what the sentence advises
 
 
+def test_scores_too_large_for_their_numbers(tmp_path):
+    """Scores of about 1e9, where neighbouring numbers of float32 are 64 apart."""
+    large = tiny_models.bert()
+    with torch.no_grad():
+        for layer in large.encoder.layer:
+            layer.attention.self.query.weight.mul_(3e5)
+            layer.attention.self.key.weight.mul_(3e5)
+    model = attnviz.load_model(tiny_models.save(large, tmp_path / "model"), device="cpu")
+    assert not model.support.exact
+    assert_sentence(model.support.reason, "so large that float32 cannot tell them apart", "choose another model")
+
+
 @pytest.mark.parametrize("kind", ["mamba", "rwkv"])
 def test_a_model_without_attention(kind, tmp_path):
     model = zoo.tiny_model(zoo.tiny_config(kind, vocab_size=len(tiny_models.WORDS)))
