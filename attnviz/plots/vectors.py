@@ -49,7 +49,7 @@ def plot_vectors(
         )
     )
     style(figure, colours, title=title)
-    figure.update_layout(height=min(900, ROW * rows + 110))
+    figure.update_layout(height=min(900, max(ROW * rows, 100) + 110))
     figure.update_xaxes(title_text="dimension", tickformat="d", dtick=1 if columns <= 16 else None)  # noqa: PLR2004
     figure.update_yaxes(
         token_axis(labels, every=rows <= MOST_NAMES) | {"range": [rows - 0.5, -0.5]}, title_text="token"

@@ -103,7 +103,7 @@ def test_one_token_has_a_map_and_no_statistics_without_meaning(open_page):
     page = open_page(text="alone")
     assert page.numbers("open-head").tolist() == [[1.0]]
     values = {metric.label: metric.value for metric in page.app.metric}
-    assert values["previous token"] == "n/a"
+    assert values["previous"] == "n/a"
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ MOST_TOKENS = 512
 STATISTIC_WORDS = {
     "entropy": ("entropy", "{:.2f} nats", "How spread the weights are: 0 = all on one key, ln(keys) = all alike."),
     "distance": ("distance", "{:.1f} tokens", "How far away what is attended to stands, on average."),
-    "previous_weight": ("previous token", "{:.2f}", "Mean weight on the token before."),
-    "special_weight": ("special tokens", "{:.2f}", "Mean weight on special tokens such as [CLS], together."),
+    "previous_weight": ("previous", "{:.2f}", "Mean weight on the token before."),
+    "special_weight": ("special", "{:.2f}", "Mean weight on special tokens such as [CLS], together."),
 }
 
 
