@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from gestures import choose
 from playwright.sync_api import expect
 from screens import keep_screenshot
 
@@ -19,12 +20,6 @@ def labels(page, axis, where=OPEN_HEAD):
 
 def expect_labels(page, axis, expected, where=OPEN_HEAD):
     expect(page.locator(f"{where} .{axis}tick text")).to_have_text(expected)
-
-
-def choose(page, label, option):
-    """Choose an option of a select box by what a person reads."""
-    page.get_by_role("combobox", name=label).click()
-    page.get_by_role("option", name=option, exact=True).click()
 
 
 def type_into(page, label, text):
