@@ -16,5 +16,5 @@ page = st.navigation(
     position="top",
 )
 add_style()
-render_sidebar()
+render_sidebar(page.url_path or "heads")
 page.run()

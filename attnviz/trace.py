@@ -109,7 +109,7 @@ class AttentionTrace:
         for layer in layers:
             self._add(layer)
         self._layers = dict(sorted(self._layers.items(), key=lambda item: (ROLES.index(item[0][0]), item[0][1])))
-        self._summaries: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+        self._summaries: dict[tuple[str, int, int], tuple[Tensor, Tensor]] = {}
         self._lock = threading.Lock()
 
     def _add(self, layer: LayerAttention) -> None:
@@ -301,13 +301,13 @@ class AttentionTrace:
         return torch.stack([self._layers[role, at].allowed(rows, columns) for at in self.layers(role)]).to(torch.uint8)
 
     def _summary(self, layer: int, role: str, size: int = THUMBNAIL_SIZE) -> tuple[Tensor, Tensor]:
-        """Return statistics and thumbnails of a layer; those of the usual size are made once and kept."""
-        if size != THUMBNAIL_SIZE:
+        """Return statistics and thumbnails of a layer, made once; larger ones than the usual are not kept."""
+        if size > THUMBNAIL_SIZE:
             return self._summarize(layer, role, size)
         with self._lock:
-            if (role, layer) not in self._summaries:
-                self._summaries[role, layer] = self._summarize(layer, role, size)
-            return self._summaries[role, layer]
+            if (role, layer, size) not in self._summaries:
+                self._summaries[role, layer, size] = self._summarize(layer, role, size)
+            return self._summaries[role, layer, size]
 
     def _summarize(self, layer: int, role: str, size: int) -> tuple[Tensor, Tensor]:
         special = torch.tensor(self._key_tokens[role].is_special, dtype=torch.bool)

@@ -2,7 +2,7 @@
 
 from plotly.graph_objects import Figure
 
-from attnviz.plots.heads import plot_head, plot_head_small, plot_heads
+from attnviz.plots.heads import plot_head, plot_heads
 from attnviz.plots.vectors import plot_movement, plot_similarity, plot_vectors
 
-__all__ = ["Figure", "plot_head", "plot_head_small", "plot_heads", "plot_movement", "plot_similarity", "plot_vectors"]
+__all__ = ["Figure", "plot_head", "plot_heads", "plot_movement", "plot_similarity", "plot_vectors"]

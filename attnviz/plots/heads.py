@@ -20,7 +20,11 @@ KEY_AXIS = "key: attended to"
 EVERY_LABEL = 64
 CELL = 34  # pixels of a cell, before a long text makes cells smaller
 LARGEST, SMALLEST = 620, 230  # pixels of the side of a map
-SMALL = 180  # pixels of a small map, labels included
+LEGENDS: dict[Ink, str] = {
+    "sqrt": "attention weight (√ ink)",
+    "linear": "attention weight (linear ink)",
+    "row": "share of the row's largest weight",
+}
 BELOW = {"orientation": "h", "len": 0.5, "x": 0, "xanchor": "left", "y": 0, "yanchor": "top", "ypad": 14}
 """Where the legend stands when the labels of the columns are above the map."""
 
@@ -46,10 +50,11 @@ def plot_head(
         title: says which weights these are.
         selected: a row to frame in the accent colour.
         theme: "light" or "dark".
-        ink: "sqrt" makes small weights visible, "linear" does not.
+        ink: "sqrt" makes small weights visible, "linear" does not; "row" is the share of the row's largest weight.
 
     Returns:
-        A figure whose first trace is the heatmap; its z are the weights, NaN where not allowed.
+        A figure whose first trace is the heatmap; its z are the weights, NaN where not allowed (with the ink "row"
+        they are shares, and the weights are its customdata).
 
     Raises:
         ShapeError: there are not as many labels as rows or columns.
@@ -58,7 +63,15 @@ def plot_head(
     colours = THEMES[theme]
     weights, allowed = _checked(weights, allowed, query_labels, key_labels)
     rows, columns = weights.shape
-    cells = weight_cells(weights, allowed, query_labels, key_labels, decimals=_decimals(columns), coloraxis="coloraxis")
+    cells = weight_cells(
+        weights,
+        allowed,
+        query_labels,
+        key_labels,
+        decimals=_decimals(columns),
+        per_row=ink == "row",
+        coloraxis="coloraxis",
+    )
     figure = style(go.Figure(cells), colours, title=title)
     figure.update_layout(
         coloraxis=_colour_axis(colours, ink) | {"colorbar": _colour_bar(colours, ink, "bottom") | BELOW},
@@ -107,7 +120,7 @@ def plot_heads(
         titles: one per head; "head 0", "head 1", … where left out.
         columns: how many maps stand in a row.
         theme: "light" or "dark".
-        ink: "sqrt" makes small weights visible, "linear" does not.
+        ink: "sqrt" makes small weights visible, "linear" does not; "row" is the share of the row's largest weight.
 
     Returns:
         A figure with one heatmap per head, in the order of the heads.
@@ -142,7 +155,13 @@ def plot_heads(
     for head, (row, column) in enumerate(places):
         mask = allowed if allowed is None or allowed.ndim == 2 else allowed[head]  # noqa: PLR2004
         cells = weight_cells(
-            weights[head], mask, query_labels, key_labels, most_texts=HOVER_CELLS // heads, coloraxis="coloraxis"
+            weights[head],
+            mask,
+            query_labels,
+            key_labels,
+            most_texts=HOVER_CELLS // heads,
+            per_row=ink == "row",
+            coloraxis="coloraxis",
         )
         figure.add_trace(cells, row=row, col=column)
         _hatch(figure, mask, colours, row=row, col=column)
@@ -157,36 +176,6 @@ def plot_heads(
         height=down * 260 + 80,
         margin={"t": 32},
     )
-    return figure
-
-
-def plot_head_small(
-    weights: Any,
-    query_labels: Sequence[str],
-    key_labels: Sequence[str],
-    *,
-    allowed: Any = None,
-    title: str = "",
-    theme: ThemeName = "light",
-    ink: Ink = "sqrt",
-) -> go.Figure:
-    """Return a head's map small enough to stand among others: same cells, scale and hover, fewer words.
-
-    Arguments as for `plot_head`.
-    """
-    colours = THEMES[theme]
-    weights, allowed = _checked(weights, allowed, query_labels, key_labels)
-    rows, columns = weights.shape
-    cells = weight_cells(
-        weights, allowed, query_labels, key_labels, most_texts=HOVER_CELLS // 10, coloraxis="coloraxis"
-    )
-    figure = style(go.Figure(cells), colours, title=title)
-    named = max(rows, columns) <= 12  # noqa: PLR2004
-    figure.update_layout(coloraxis=_colour_axis(colours, ink) | {"showscale": False}, height=SMALL)
-    axis = {"tickfont": {"size": 9}, "showticklabels": named, "ticks": ""}
-    figure.update_xaxes(token_axis(key_labels, every=True) | axis, tickangle=-45)
-    figure.update_yaxes(_from_the_top(token_axis(query_labels, every=True)) | axis)
-    _hatch(figure, allowed, colours)
     return figure
 
 
@@ -235,7 +224,7 @@ def _colour_bar(theme: Theme, ink: Ink, side: str) -> dict[str, Any]:
         "outlinecolor": theme.line,
         "tickvals": [0, 0.1, 0.25, 0.5, 1] if ink == "sqrt" else [0, 0.25, 0.5, 0.75, 1],
         "title": {
-            "text": f"attention weight ({'√' if ink == 'sqrt' else 'linear'} ink)",
+            "text": LEGENDS[ink],
             "side": side,
             "font": {"size": 11, "color": theme.muted},
         },

@@ -66,15 +66,19 @@ def weight_cells(
     *,
     decimals: int | None = None,
     most_texts: int = HOVER_CELLS,
+    per_row: bool = False,
     **options: Any,
 ) -> go.Heatmap:
     """Return a heatmap of weights [query, key]; cells that are not allowed have no value and let the hatch through.
 
     With more than `most_texts` cells hover shows tokens as the axes do, and nothing over cells that are not allowed.
+    `per_row` colours a cell by its share of the row's largest weight; what is written stays the weight.
     """
     values = as_array(weights)
     if allowed is not None:
         values = np.where(allowed, values, np.float32(np.nan))
+    if per_row:
+        options |= {"customdata": values}
     if values.size <= most_texts:
         texts = number_texts("weight <b>{:.6f}</b>", values)
         texts = texts if allowed is None else np.where(allowed, texts, MASKED)
@@ -82,12 +86,19 @@ def weight_cells(
         options |= {"hovertext": hover, "hoverinfo": "text", "hoverongaps": True}
     else:
         query, key = "query %{y:d}: <b>%{y}</b>", "key %{x:d}: <b>%{x}</b>"
-        options["hovertemplate"] = f"{query}<br>{key}<br>weight <b>%{{z:.6f}}</b><extra></extra>"
+        weight = "customdata" if per_row else "z"
+        options["hovertemplate"] = f"{query}<br>{key}<br>weight <b>%{{{weight}:.6f}}</b><extra></extra>"
         options["hoverongaps"] = False
     if decimals is not None:
-        options |= {"texttemplate": f"%{{z:.{decimals}f}}"}
+        options |= {"texttemplate": f"%{{{'customdata' if per_row else 'z'}:.{decimals}f}}"}
     gap = 1 if max(values.shape) <= 40 else 0  # noqa: PLR2004
-    return go.Heatmap(z=values, xgap=gap, ygap=gap, **options)
+    return go.Heatmap(z=shares(values) if per_row else values, xgap=gap, ygap=gap, **options)
+
+
+def shares(values: np.ndarray) -> np.ndarray:
+    """Return each value [query, key] as a share of the largest of its row; 0 where a row has nothing."""
+    largest = np.fmax.reduce(values, axis=1, keepdims=True, initial=0)
+    return np.divide(values, largest, out=np.where(np.isnan(values), values, 0), where=largest > 0)
 
 
 def hatching(allowed: np.ndarray, theme: Theme) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from attnviz.tokens import for_plotly
 
 ThemeName = Literal["light", "dark"]
-Ink = Literal["sqrt", "linear"]
+Ink = Literal["sqrt", "linear", "row"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'Liberation Sans', sa
 
 def sequential_scale(theme: Theme, ink: Ink = "sqrt") -> list[tuple[float, str]]:
     """Return Plotly stops for values 0 to 1; with "sqrt" the ink is as strong as the square root of the value.
+
+    With "row" the value is a share of its row's largest weight, and the ink goes evenly with it, as with "linear".
 
     The values stay what they are: only the places of the colours move, so that a weight of 0.05 is still seen.
     """

@@ -1,4 +1,4 @@
-"""What a map of one head shows: a part of its weights, with labels, mask and sink."""
+"""What a map of one head shows: its weights, with labels, mask and sink."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ SINK = "sink"
 
 @dataclass(frozen=True)
 class HeadMap:
-    """Some rows and columns of a head's map.
+    """A head's map.
 
     Attributes:
         weights: float32 [query, key]; the last column is the attention sink where there is one.
         allowed: bool of the same shape.
         query_labels: what stands at each row.
         key_labels: what stands at each column.
-        first_query: the position of the first row.
-        first_key: the position of the first column.
         has_sink: whether the last column is the sink.
     """
 
@@ -31,32 +29,26 @@ class HeadMap:
     allowed: Tensor
     query_labels: tuple[str, ...]
     key_labels: tuple[str, ...]
-    first_query: int
-    first_key: int
     has_sink: bool
 
     def table(self) -> pd.DataFrame:
         """Return the weights as a table; position and token name a row, so that equal tokens stay apart."""
-        rows = [f"{at} {label}" for at, label in enumerate(self.query_labels, self.first_query)]
-        columns = [f"{at} {label}" for at, label in enumerate(self.key_labels, self.first_key)]
+        rows = [f"{at} {label}" for at, label in enumerate(self.query_labels)]
+        columns = [f"{at} {label}" for at, label in enumerate(self.key_labels)]
         if self.has_sink:
             columns[-1] = SINK  # which has no position
         values = self.weights.masked_fill(~self.allowed, torch.nan).numpy()
         return pd.DataFrame(values, index=rows, columns=columns).round(6)
 
 
-def read_head(view: View, head: int, most: int, first_query: int = 0, first_key: int = 0) -> HeadMap:
-    """Return at most `most` rows and columns of a head of the layer in view, from the first ones given."""
+def read_head(view: View, head: int) -> HeadMap:
+    """Return the map of a head of the layer in view."""
     trace, layer, role = view.trace, view.layer, view.role
-    rows, columns = slice(first_query, first_query + most), slice(first_key, first_key + most)
-    weights = trace.weights(layer, head, role, rows, columns)
-    allowed: Tensor = trace.layer(layer, role).allowed(rows, columns, head)
-    labels = trace.key_tokens(role).labels[columns]
+    weights, labels = trace.weights(layer, head, role), trace.key_tokens(role).labels
+    allowed: Tensor = trace.allowed(layer, role, head=head)
     sink = trace.sink_weights(layer, head, role)
     if sink is not None:
-        weights = torch.cat([weights, sink[rows, None]], dim=1)
+        weights = torch.cat([weights, sink[:, None]], dim=1)
         allowed = torch.cat([allowed, torch.ones(len(allowed), 1, dtype=torch.bool)], dim=1)
         labels = (*labels, SINK)
-    return HeadMap(
-        weights, allowed, trace.query_tokens(role).labels[rows], labels, first_query, first_key, sink is not None
-    )
+    return HeadMap(weights, allowed, trace.query_tokens(role).labels, labels, sink is not None)

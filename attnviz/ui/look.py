@@ -15,7 +15,7 @@ from attnviz.ui import state
 ICON = str(Path(__file__).with_name("icon.svg"))
 
 CSS = """
-.stMainBlockContainer {padding: 3.6rem 2rem 2rem; max-width: 1500px;}
+.stMainBlockContainer {padding: 4.2rem 2rem 2rem; max-width: 1500px;}
 [data-testid="stSidebarHeader"] {height: 1.6rem; min-height: 1.6rem; padding-bottom: 0;}
 [data-testid="stSidebarUserContent"] {padding-top: 0;}
 [data-testid="stSidebar"] [data-testid="stVerticalBlock"] {gap: .55rem;}
@@ -26,11 +26,14 @@ CSS = """
 [class*="st-key-wrap"] > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"] {flex-wrap: wrap;}
 [class*="st-key-wrap"] > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]
   {min-width: min(100%, 20.5rem);}
-.st-key-heads-grid .stPlotlyChart {margin-top: -.4rem;}
-.st-key-heads-grid button {min-height: 1.5rem; padding: 0 .5rem;}
-.st-key-heads-grid button p {font-size: .85rem;}
+.st-key-field-view [data-testid="stWidgetLabel"] {display: none;}
+.st-key-field-view [data-testid="stButtonGroup"] {flex-wrap: nowrap; justify-content: flex-end;}
+.st-key-field-view button {padding: .1rem .7rem; min-height: 1.8rem;}
+.st-key-boxes label p, .st-key-boxes [data-baseweb="select"] {font-size: .82rem;}
+.st-key-boxes [data-baseweb="select"] > div {min-height: 1.9rem;}
+.st-key-statistics [data-testid="stMetricLabel"] p {font-size: .78rem;}
 h3 {font-size: 1.02rem !important; padding: .2rem 0 !important;}
-[data-testid="stMetricValue"] {font-size: 1.15rem; font-variant-numeric: tabular-nums;}
+[data-testid="stMetricValue"] {font-size: 1.05rem; font-weight: 600; font-variant-numeric: tabular-nums;}
 """
 
 CHART_OPTIONS: dict[str, Any] = {
@@ -59,7 +62,7 @@ def theme() -> ThemeName:
 
 def ink() -> Ink:
     """Return how strong the ink of a weight is."""
-    return "sqrt" if state.get("ink") == "√" else "linear"
+    return state.INKS[state.get("ink")]
 
 
 def render_figure(figure: Figure, key: str, *, bar: bool = True) -> None:

@@ -12,8 +12,12 @@ from attnviz.ui.components.theme import follow_theme
 from attnviz.ui.state import field
 
 
-def render_sidebar() -> None:
-    """Draw every control, in the order of the computation; what does not apply now is drawn hidden."""
+def render_sidebar(page: str) -> None:
+    """Draw every control, in the order of the computation; what does not apply now is drawn hidden.
+
+    Args:
+        page: the path of the page, which draws controls of its own.
+    """
     state.clean_address()
     with st.sidebar:
         keep_history()
@@ -24,10 +28,20 @@ def render_sidebar() -> None:
         _render_modules(show=modules)
         field("device")
         field("ink")
+        _render_hidden(page)
+
+
+def _render_hidden(page: str) -> None:
+    """Draw what is chosen in the pictures themselves, so that it stays in the address."""
+    for key in ("over", "token", "side", "order", "tint", "top", "threshold", "strongest", "pairs", "horizontal"):
+        field(key, show=False)
+    if page != "heads":
+        for key in state.ON_HEADS:
+            field(key, show=False)
 
 
 def _render_model(*, show: bool) -> None:
-    """Draw what chooses a pretrained model, its text, and the head that is open."""
+    """Draw what chooses a pretrained model and its text."""
     field("checkpoint", show=show)
     loaded = _load() if show else None
     writes = loaded is not None and loaded.writes_target
@@ -35,11 +49,8 @@ def _render_model(*, show: bool) -> None:
     field("pair", show=loaded is not None and loaded.roles == ("encoder",))
     field("target", show=writes)
     field("role", show=loaded is not None and len(loaded.roles) > 1)
-    left, right = st.columns(2, gap="small")
-    with left:
-        field("layer", show=show)
-    with right:
-        field("model_head", show=show)
+    field("layer", show=False)
+    field("model_head", show=False)
     with st.expander("How it is loaded") if show else st.container():
         for key in ("dtype", "revision", "remote_code"):
             field(key, show=show)

@@ -3,8 +3,8 @@
 Each key is a Streamlit widget bound to a query parameter. Three rules make that hold through page changes,
 Back and reload:
 
-- every widget is drawn on every run and on every page, from the sidebar: Streamlit drops the parameter of a
-  widget that is not drawn. `field(key, show=False)` draws it where CSS hides it.
+- every widget is drawn on every run and on every page: Streamlit drops the parameter of a widget that is not
+  drawn. `field(key, show=False)` draws it where CSS hides it. The sidebar draws all but those of `ON_HEADS`.
 - a widget takes its default from the table, never from `st.session_state`; code changes a key only in a
   callback (`set_values`), which adds one entry to the browser's history, so that Back undoes it.
 - what is read is checked again (`get`), since anything may stand in a URL.
@@ -13,6 +13,7 @@ Back and reload:
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -24,6 +25,8 @@ from attnviz.devices import available_devices
 from attnviz.experiment import ARTICLE_EXAMPLE, Experiment
 from attnviz.locations import MINILM
 from attnviz.models.catalogue import list_models
+from attnviz.plots.theme import Ink
+from attnviz.statistics import STATISTICS
 from attnviz.trace import ROLES
 
 Kind = Literal["select", "choice", "segments", "text", "number", "toggle"]
@@ -76,6 +79,12 @@ EMBEDDING_TITLES = {value: name for name, value in EMBEDDINGS.items()}
 
 FIRST_TEXT = "Karina is going to the store"
 FIRST_CONTEXT = "She buys bread and milk there"
+
+INKS: dict[str, Ink] = {"√": "sqrt", "linear": "linear", "per row": "row"}
+VIEWS = ("Heatmap", "Lines", "Numbers")
+THIS_HEAD, MARKED, THIS_LAYER, EVERY_HEAD = OVER = ("this head", "marked heads", "this layer", "every head")
+MOST_MARKED = 8
+PAIRS = ("all", "A→A", "A→B", "B→A", "B→B")
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -146,11 +155,32 @@ FIELDS: dict[str, Field] = {
         "segments",
         "Ink",
         "√",
-        options=("√", "linear"),
-        help="√ makes small weights visible; the numbers stay the same.",
+        options=tuple(INKS),
+        help="√ makes small weights visible; per row shows the share of the row's largest. The numbers stay the same.",
     ),
     "head": Field("number", "Open head", 0, low=0, high=4095),
+    "view": Field("segments", "Show", "Heatmap", options=VIEWS),
+    "marked": Field(
+        "text",
+        "Marked heads",
+        "",
+        most=200,
+        help="Layer.head, such as 3.1 4.7. Shift-click a head in the grid to mark it. Up to 8.",
+    ),
+    "over": Field("select", "Heads behind the words and in the lines", THIS_HEAD, options=OVER),
+    "token": Field("number", "Chosen token", -1, low=-1, high=1_000_000),
+    "side": Field("select", "Side of the chosen token", "query", options=("query", "key")),
+    "order": Field("select", "Order of the heads", "layer", options=("layer", *STATISTICS)),
+    "tint": Field("select", "Tint of the heads", "none", options=("none", *STATISTICS)),
+    "top": Field("number", "Heads that stand out", 0, low=0, high=20),
+    "threshold": Field("number", "Least weight of a line, in thousandths", 0, low=0, high=1000),
+    "strongest": Field("number", "Lines of a token", 0, low=0, high=4095, help="The strongest; 0 for as many as fit."),
+    "pairs": Field("select", "Sentences joined by lines", "all", options=PAIRS),
+    "horizontal": Field("toggle", "Lines from top to bottom", False),
 }
+
+ON_HEADS = ("view", "marked")
+"""What the Heads page draws beside its pictures; the sidebar draws it hidden on every other page."""
 
 
 def checked(key: str, value: Any) -> Any:
@@ -194,7 +224,7 @@ def readable(key: str, raw: str) -> bool:
         case "toggle":
             return raw in ("true", "false")
         case "number":
-            return raw.removesuffix(".0").isdecimal() and field_.low <= float(raw) <= field_.high
+            return raw.removesuffix(".0").removeprefix("-").isdecimal() and field_.low <= float(raw) <= field_.high
 
 
 def get(key: str) -> Any:
@@ -227,7 +257,7 @@ def field(key: str, *, show: bool = True) -> Any:
     field_ = FIELDS[key]
     common: dict[str, Any] = {"key": key, "help": field_.help}
     common |= {"bind": "query-params"} if field_.in_address else {"persist_state": "session"}
-    with st.container(key=f"field-{key}" if show else f"hidden-{key}"):
+    with st.container(key=f"field-{key}" if show else f"hidden-{key}", width="content" if key == "view" else "stretch"):
         match field_.kind:
             case "select":
                 index = field_.options.index(field_.default)
@@ -283,6 +313,12 @@ def experiment() -> Experiment:
         seed=get("seed"),
         device=get("device"),
     )
+
+
+def marked_heads(raw: str) -> list[tuple[int, int]]:
+    """Return the (layer, head) pairs named in a text such as "3.1 4.7", each once, and nothing for what is no pair."""
+    pairs = re.findall(r"(?<![\d.])(\d{1,4})\.(\d{1,4})(?![\d.])", raw)
+    return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))[:MOST_MARKED]
 
 
 def _values_of(example: Experiment) -> dict[str, Any]:

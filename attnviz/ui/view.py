@@ -28,6 +28,7 @@ class View:
         layer: the open layer.
         head: the open head.
         title: what is shown, for headings.
+        name: names the trace and the role by what they were made from, so that equal names are equal pictures.
         model: the pretrained model; None for a toy module.
     """
 
@@ -36,7 +37,13 @@ class View:
     layer: int
     head: int
     title: str
+    name: str
     model: PretrainedModel | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The open layer and head."""
+        return self.layer, self.head
 
 
 def current_view() -> View | None:
@@ -62,7 +69,8 @@ def _module_view() -> View | None:
     layer = trace.layers(role)[0]
     head = min(state.get("head"), trace.heads(layer, role) - 1)
     look.render_notices((ARTICLE_NOTE, *outcome.notices) if is_article(experiment) else outcome.notices)
-    return View(trace, role, layer, head, state.MODULE_TITLES[experiment.module])
+    made_from = f"{experiment!r} {name if experiment.pretrained else ''}"
+    return View(trace, role, layer, head, state.MODULE_TITLES[experiment.module], made_from)
 
 
 def _model_view() -> View | None:
@@ -90,7 +98,16 @@ def _model_view() -> View | None:
     head = min(state.get("model_head"), trace.heads(layer, role) - 1)
     look.render_notices(trace.notices)
     side = f"{role} · " if len(trace.roles) > 1 else ""
-    return View(trace, role, layer, head, f"{side}Layer {layer}", model)
+    made_from = repr((checkpoint, state.get("sentence"), target, pair, role))
+    return View(trace, role, layer, head, f"{side}Layer {layer}", made_from, model)
+
+
+def open_head(view: View, layer: int, head: int) -> None:
+    """Open another head of what is looked at; for a callback."""
+    if view.model is None:
+        state.set_values(head=head)
+    else:
+        state.set_values(layer=layer, model_head=head)
 
 
 def is_article(experiment: Experiment) -> bool:

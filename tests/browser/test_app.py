@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from gestures import choose
+from gestures import choose, open_in_grid
 from playwright.sync_api import expect
 from screens import keep_screenshot
 
@@ -28,10 +28,11 @@ def type_into(page, label, text):
 
 def test_first_page_shows_heatmaps_before_anything_is_touched(open_app):
     page = open_app()
-    expect(page.locator(".js-plotly-plot .hm")).to_have_count(5)  # four small heads, one large
+    expect(page.locator(".js-plotly-plot .hm")).to_have_count(5)  # the open head, and all four side by side
     expect_labels(page, "y", "Karina is going to the store".split())
-    expect(page.get_by_text("query: attends from")).to_be_visible()
-    expect(page.get_by_text("key: attended to")).to_be_visible()
+    opened = page.locator(OPEN_HEAD)
+    expect(opened.get_by_text("query: attends from")).to_be_visible()
+    expect(opened.get_by_text("key: attended to")).to_be_visible()
 
 
 def test_typing_a_sentence_updates_the_picture_without_enter(open_app):
@@ -95,9 +96,11 @@ def test_the_articles_numbers_are_one_click_away(open_app):
     expect(page.locator(".st-key-outputs .heatmap-label")).to_have_text(outputs)
 
 
-def test_another_head_opens_by_its_title(open_app):
+@pytest.mark.parametrize("how", ["grid", "box"])
+def test_another_head_opens(open_app, how):
     page = open_app()
-    page.get_by_role("button", name="head 2", exact=True).click()
+    expect(page.get_by_role("heading", name="Multi-head self-attention · head 0")).to_be_visible()
+    open_in_grid(page, 0, 2) if how == "grid" else choose(page, "Head", "2")
     expect(page.get_by_role("heading", name="Multi-head self-attention · head 2")).to_be_visible()
     expect(page).to_have_url(re.compile("head=2"))
 

@@ -11,7 +11,7 @@ import torch
 
 from attnviz.attention import MultiHeadSelfAttention, causal_mask
 from attnviz.errors import MaskError, ShapeError
-from attnviz.plots import plot_head, plot_head_small, plot_heads
+from attnviz.plots import plot_head, plot_heads
 from attnviz.plots.theme import DARK, LIGHT
 
 QUERIES = ["the", "cat", "saw", "the", "dog"]
@@ -27,12 +27,11 @@ def all_maps(figure):
     return [trace for trace in figure.data if isinstance(trace, go.Heatmap)]
 
 
-@pytest.mark.parametrize("plot", [plot_head, plot_head_small])
 @pytest.mark.parametrize("shape", [(5, 7), (1, 1), (5, 1), (1, 7)])
-def test_a_map_is_the_weights_with_the_first_row_on_top(plot, shape):
+def test_a_map_is_the_weights_with_the_first_row_on_top(shape):
     weights = softmax(*shape)
     queries, keys = QUERIES[: shape[0]], KEYS[: shape[1]]
-    figure = plot(torch.from_numpy(weights), queries, keys)
+    figure = plot_head(torch.from_numpy(weights), queries, keys)
     (cells,) = figure.data
     assert type(cells.z) is np.ndarray
     assert cells.z.dtype == np.float32
@@ -56,20 +55,18 @@ def test_axes_say_who_attends():
     assert figure.layout.yaxis.title.font.color == figure.layout.xaxis.title.font.color == LIGHT.muted
 
 
-@pytest.mark.parametrize("plot", [plot_head, plot_head_small])
-def test_a_title_may_quote_a_token(plot):
-    assert plot(softmax(5, 7), QUERIES, KEYS, title="<s> $1$").layout.title.text == "&lt;s&gt; &#36;1&#36;"
+def test_a_title_may_quote_a_token():
+    assert plot_head(softmax(5, 7), QUERIES, KEYS, title="<s> $1$").layout.title.text == "&lt;s&gt; &#36;1&#36;"
 
 
-@pytest.mark.parametrize("plot", [plot_head, plot_head_small])
 @pytest.mark.parametrize("as_mask", [np.array, torch.tensor, lambda mask: np.array(mask).astype(int)])
-def test_masked_cells_are_empty_and_hatched(plot, as_mask):
+def test_masked_cells_are_empty_and_hatched(as_mask):
     allowed = np.tril(np.ones((5, 5), bool))
-    figure = plot(softmax(5, 5), QUERIES, QUERIES, allowed=as_mask(allowed.tolist()))
+    figure = plot_head(softmax(5, 5), QUERIES, QUERIES, allowed=as_mask(allowed.tolist()))
     assert np.array_equal(np.isnan(figure.data[0].z), ~allowed)
     (image,) = figure.layout.images
     assert (image.xref, image.yref) == ("x", "y")
-    assert not plot(softmax(5, 5), QUERIES, QUERIES, allowed=np.ones((5, 5), bool)).layout.images
+    assert not plot_head(softmax(5, 5), QUERIES, QUERIES, allowed=np.ones((5, 5), bool)).layout.images
 
 
 @pytest.mark.parametrize(("columns", "decimals"), [(8, 4), (9, 3), (12, 3), (13, 2), (18, 2), (19, None)])
@@ -154,7 +151,6 @@ def test_many_heads_share_the_number_of_hover_texts():
     [
         (plot_head, softmax(7, 5), {}, ShapeError, r"5 × 7 labels, got \[7, 5\]"),
         (plot_head, softmax(2, 5, 7), {}, ShapeError, r"\[query, key\].*got \[2, 5, 7\]"),
-        (plot_head_small, softmax(5, 6), {}, ShapeError, r"got \[5, 6\]"),
         (plot_heads, softmax(5, 7), {}, ShapeError, r"\[head, query, key\].*got \[5, 7\]"),
         (plot_heads, softmax(2, 5, 7), {"titles": ["one"]}, ShapeError, "2 heads, got 1"),
         (plot_head, softmax(5, 7), {"allowed": np.zeros((7, 5), bool)}, MaskError, r"\[5, 7\].*got \[7, 5\]"),
@@ -192,3 +188,25 @@ def test_a_trace_is_drawn_as_it_is():
     cells = plot_head(trace.weights(0, 2), labels, labels, allowed=trace.allowed(0)).data[0]
     expected = trace.weights(0, 2).masked_fill(~trace.allowed(0), torch.nan)
     np.testing.assert_array_equal(cells.z, expected.numpy())
+
+
+@pytest.mark.parametrize("tokens", [5, 101])  # with a hover text per cell, and without
+def test_per_row_ink_colours_by_the_share_and_writes_the_weight(tokens):
+    weights = softmax(tokens, tokens)
+    weights[2] = 0  # a row in which nothing is allowed
+    allowed = np.tril(np.ones((tokens, tokens), bool))
+    allowed[2] = False
+    labels = [f"t{at}" for at in range(tokens)]
+    figure = plot_head(weights, labels, labels, allowed=allowed, ink="row")
+    (cells,) = figure.data
+    kept = np.where(allowed, weights, 0)
+    largest = np.maximum(kept.max(1, keepdims=True), 1e-30)
+    assert np.nan_to_num(cells.z) == pytest.approx(kept / largest, abs=1e-6)
+    assert np.array_equal(np.isnan(cells.z), ~allowed)
+    assert np.array_equal(np.nan_to_num(cells.customdata), kept)
+    if tokens == 5:
+        assert cells.texttemplate == "%{customdata:.4f}"
+        assert f"{weights[4, 1]:.6f}" in cells.hovertext[4, 1]
+    else:
+        assert "%{customdata:.6f}" in cells.hovertemplate
+    assert figure.layout.coloraxis.colorbar.title.text == "share of the row's largest weight"

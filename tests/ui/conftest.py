@@ -18,6 +18,10 @@ ACTIVE = set("<>$*_`[]:~")
 """Characters that Streamlit's Markdown acts on; none of the app's own sentences has one."""
 
 
+COMPONENTS = {"history", "theme", "selection", "frame"}
+"""Those that show nothing."""
+
+
 class OpenPage:
     """An open page: its controls (`app`), what it says, and what it draws."""
 
@@ -67,8 +71,9 @@ class OpenPage:
 
     def fields(self) -> tuple[set[str], set[str]]:
         """The keys of the controls that a person sees, and of those that are drawn hidden."""
-        keys = {_key(block.proto.id) for block in _blocks(self.app._tree)} - {"hidden-history", "hidden-theme"}
-        return tuple({key.removeprefix(kind) for key in keys if key.startswith(kind)} for kind in ("field-", "hidden-"))
+        keys = {_key(block.proto.id) for block in _blocks(self.app._tree)}
+        kinds = ({key.removeprefix(kind) for key in keys if key.startswith(kind)} for kind in ("field-", "hidden-"))
+        return tuple(names - COMPONENTS for names in kinds)
 
     def figures(self) -> dict[str, dict]:
         """Plotly specs by key."""
@@ -78,16 +83,26 @@ class OpenPage:
         """The z of a figure's heatmap."""
         return _array(self.figures()[key]["data"][0]["z"])
 
+    def all_numbers(self, key: str) -> list[np.ndarray]:
+        """The z of each heatmap of a figure."""
+        return [_array(cells["z"]) for cells in self.figures()[key]["data"]]
+
     def labels(self, key: str, axis: str) -> list[str]:
         """What stands along an axis of a figure."""
         found = self.figures()[key]["layout"][f"{axis}axis"]
         return list(found["ticktext"] if "ticktext" in found else found["labelalias"].values())
 
-    def thumbnails(self) -> tuple[dict, bytes]:
-        """The header and the pixels that the grid of heads gets."""
-        data = next(one for one in self.app.get("bidi_component") if one.key == "thumbnails").proto.bytes
-        end = 4 + int.from_bytes(data[:4], "little")
-        return json.loads(data[4:end]), data[end:]
+    @property
+    def opened(self) -> str:
+        """The heading of the open head."""
+        return next(heading for heading in self.headings if " · head " in heading)
+
+    def sent(self, key: str) -> tuple[dict, list[np.ndarray]]:
+        """The header and the arrays that a component gets."""
+        data = next(one for one in self.app.get("bidi_component") if one.key == key).proto.bytes
+        start = 4 + int.from_bytes(data[:4], "little")
+        header = json.loads(data[4:start])
+        return header, [_sent_array(data[start:], **place) for place in header["arrays"]]
 
 
 def _blocks(node):
@@ -108,6 +123,10 @@ def _array(values) -> np.ndarray:
         return np.array(values)
     shape = [int(size) for size in str(values["shape"]).split(",")]
     return np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"]).reshape(shape)
+
+
+def _sent_array(block: bytes, type: str, shape: list[int], offset: int) -> np.ndarray:
+    return np.frombuffer(block, type, int(np.prod(shape)), offset).reshape(shape)
 
 
 def _literal(markdown: str) -> str:

@@ -6,8 +6,8 @@ from attnviz.errors import LoadError
 from attnviz.ui.state import EXAMPLES, FIELDS
 
 ELSEWHERE = "someone/not-on-this-machine"
-COMMON = {"source", "device", "ink"}
-MODEL = {"checkpoint", "sentence", "layer", "model_head", "dtype", "revision", "remote_code"}
+COMMON = {"source", "device", "ink", "view", "marked"}
+MODEL = {"checkpoint", "sentence", "dtype", "revision", "remote_code"}
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def asked(monkeypatch):
     [
         ({}, {"text", "module", "embedding", "heads", "dimension", "positions", "mask", "weights", "scale", "seed"}),
         (
-            {"module": "Cross-attention", "embedding": "The article's vectors"},
+            {"module": "Cross-attention", "embedding": "The article's vectors", "text": "karina", "context": "is to"},
             {"text", "context", "module", "embedding", "positions", "weights", "scale", "seed"},
         ),
         (
@@ -51,7 +51,7 @@ def test_an_example_is_one_click(open_page, name):
     for key, value in EXAMPLES[name].items():
         assert page.app.get_by_key(key).value == value, key
     assert page.app.selectbox(key="device").value == "cpu"
-    assert page.headings[-1].endswith("head 0")
+    assert page.opened.endswith("head 0")
 
 
 def test_a_loaded_model_is_described(open_page):

@@ -19,15 +19,14 @@ WEIGHTS = [
 ]
 OUTPUTS = [[0.7988, 0.7616], [0.6662, 0.8903], [0.7711, 0.8663], [0.7711, 0.8663], [0.7220, 0.8777]]
 READ, WRITTEN = ["[CLS]", "the", "cat", "saw", "[SEP]"], ["[PAD]", "[CLS]", "it", "was"]
-SMALL = [f"small-{head}" for head in range(4)]
 
 
 def test_the_first_page_shows_every_head_of_a_module(open_page):
     page = open_page()
     trace = run_experiment(Experiment(text=KARINA)).trace
-    assert list(page.figures()) == [*SMALL, "open-head"]
-    for head, key in enumerate(SMALL):
-        assert page.numbers(key) == pytest.approx(trace.weights(0, head).numpy(), abs=1e-6)
+    assert list(page.figures()) == ["open-head", "all-heads"]
+    for head, weights in enumerate(page.all_numbers("all-heads")):
+        assert weights == pytest.approx(trace.weights(0, head).numpy(), abs=1e-6)
     assert page.numbers("open-head") == pytest.approx(trace.weights(0, 0).numpy(), abs=1e-6)
     assert page.labels("open-head", "x") == page.labels("open-head", "y") == KARINA.split()
     assert page.warnings == page.hints == []
@@ -36,13 +35,14 @@ def test_the_first_page_shows_every_head_of_a_module(open_page):
     assert layout["xaxis"]["title"]["text"] == "key: attended to"
 
 
-def test_a_head_s_title_opens_it(open_page):
+def test_the_boxes_open_a_head(open_page):
     page = open_page()
-    page.click("head 2")
-    assert page.headings == ["Every head", "Multi-head self-attention · head 2"]
-    assert (page.numbers("open-head") == page.numbers("small-2")).all()
+    page.change(**{"pick-head": 2})
+    assert page.opened == "Multi-head self-attention · head 2"
+    assert (page.numbers("open-head") == page.all_numbers("all-heads")[2]).all()
     page.change(heads=2.0)  # head 2 is gone: the last one there is
-    assert page.headings[-1] == "Multi-head self-attention · head 1"
+    assert page.opened == "Multi-head self-attention · head 1"
+    assert page.app.get_by_key("pick-head").value == 1
 
 
 def test_the_article_s_example_is_one_click_away(open_page):
@@ -76,9 +76,10 @@ def test_every_module_and_every_kind_of_vector(open_page, module, embedding):
     loaded = cache.embedding(MINILM, "auto") if kind.startswith("pretrained") else None
     trace = run_experiment(Experiment(**words, module=MODULES[module], embedding=kind, heads=2), loaded).trace
     heads = 2 if module.startswith("Multi") else 1
-    assert list(page.figures()) == [*SMALL[:heads], "open-head"]
-    for head in range(heads):
-        assert page.numbers(SMALL[head]) == pytest.approx(trace.weights(0, head).numpy(), abs=1e-6)
+    assert list(page.figures()) == ["open-head", "all-heads"][:heads]
+    assert page.numbers("open-head") == pytest.approx(trace.weights(0, 0).numpy(), abs=1e-6)
+    if heads == 2:
+        assert page.all_numbers("all-heads")[1] == pytest.approx(trace.weights(0, 1).numpy(), abs=1e-6)
 
 
 def test_cross_attention_shows_its_second_text_and_a_map_that_is_not_square(open_page):
@@ -188,7 +189,7 @@ def test_the_whole_of_a_long_token_is_there_on_hover(open_page):
 
 def test_minilm_opens_on_the_head_that_is_worth_seeing(open_page):
     page = open_page(source="Model")
-    assert page.headings[-1] == "Layer 3 · head 1"
+    assert page.opened == "Layer 3 · head 1"
     assert page.numbers("open-head")[10, 2] == pytest.approx(0.677, abs=5e-4)
     assert page.labels("open-head", "y")[10] == "it"
     assert page.labels("open-head", "x")[2] == "animal"
@@ -199,23 +200,25 @@ def test_minilm_opens_on_the_head_that_is_worth_seeing(open_page):
 
 def test_minilm_s_grid_has_every_head(open_page):
     page = open_page(source="Model", layer="4", model_head="7")
-    header, pixels = page.thumbnails()
+    header, (masks, pixels, statistics) = page.sent("grid")
     assert [(row["number"], row["heads"]) for row in header["layers"]] == [(layer, 12) for layer in range(6)]
-    assert header["open"] == {"layer": 4, "head": 7}
-    tokens, size = len(page.labels("open-head", "y")), header["size"]
-    assert len(pixels) == (6 + 6 * 12) * size * size  # a mask for each layer, then the heads
-    heads = np.frombuffer(pixels, np.uint8)[6 * size * size :].reshape(6, 12, size, size)
     trace = cache.model(Checkpoint(MINILM, "auto", "auto", None, False)).trace(ANIMAL)
-    assert (heads == trace.thumbnails("encoder").numpy()).all()
+    tokens = len(trace.query_tokens())
+    assert header["size"] == tokens == len(page.labels("open-head", "y"))  # a pixel is a weight
+    assert masks.all()
+    exact = np.stack([trace.weights(layer, head) for layer in range(6) for head in range(12)])
+    assert pixels.reshape(72, tokens, tokens) == pytest.approx(exact * 255, abs=0.501)
+    names = [statistic["name"] for statistic in header["statistics"]]
+    assert (statistics == trace.statistics()[names].to_numpy(np.float32)).all()
     assert page.numbers("open-head") == pytest.approx(trace.weights(4, 7).numpy(), abs=1e-6)
-    assert tokens == len(trace.query_tokens())
 
 
 @pytest.mark.parametrize(("layer", "head"), [("999", "4095"), ("6", "12")])
 def test_a_layer_or_head_that_is_not_there_is_the_nearest_one(open_page, layer, head):
     page = open_page(source="Model", layer=layer, model_head=head)
-    assert page.headings[-1] == "Layer 5 · head 11"
-    assert page.thumbnails()[0]["open"] == {"layer": 5, "head": 11}
+    assert page.opened == "Layer 5 · head 11"
+    assert page.sent("hidden-selection")[0]["open"] == {"layer": 5, "head": 11}
+    assert page.app.get_by_key("pick-layer").value == 5
 
 
 @pytest.mark.parametrize("path", ["", "vectors"])
@@ -253,8 +256,8 @@ def test_each_role_of_an_encoder_decoder_has_its_own_layers_and_tokens(open_page
     page = open_page(source="Model", checkpoint=translator, sentence="the cat saw", target="it was", role=role)
     assert {"role", "target"} <= page.fields()[0]
     assert "pair" in page.fields()[1]
-    assert page.headings[-1] == f"{role} · Layer {layers - 1} · head 1"
-    header, _ = page.thumbnails()
+    assert page.opened == f"{role} · Layer {layers - 1} · head 1"
+    header, _ = page.sent("grid")
     assert [(row["number"], row["heads"]) for row in header["layers"]] == [(layer, 5) for layer in range(layers)]
     assert (page.labels("open-head", "y"), page.labels("open-head", "x")) == tokens
     weights = page.numbers("open-head")

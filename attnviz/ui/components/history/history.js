@@ -14,34 +14,54 @@ export default function () {
 
   const isBox = (target) => target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement
   for (const name of ["input", "focusout"]) {
-    document.addEventListener(name, (event) => { if (isBox(event.target)) edited = now() }, true)
+    document.addEventListener(
+      name,
+      (event) => {
+        if (isBox(event.target)) edited = now()
+      },
+      true,
+    )
   }
   const justEdited = () => now() - edited < WAIT + 100
-  document.addEventListener("pointerdown", () => { left = null }, true)
+  document.addEventListener(
+    "pointerdown",
+    () => {
+      left = null
+    },
+    true,
+  )
 
-  document.addEventListener("click", (event) => {
-    const link = event.target.closest?.("[data-testid=stTopNavLink], [data-testid=stPageLink-NavLink]")
-    if (!link || !event.isTrusted || event.ctrlKey || event.metaKey || event.shiftKey || !justEdited()) return
-    event.preventDefault()
-    event.stopImmediatePropagation()
-    document.activeElement?.blur?.()
-    setTimeout(() => link.click(), WAIT)
-  }, true)
+  document.addEventListener(
+    "click",
+    (event) => {
+      const link = event.target.closest?.("[data-testid=stTopNavLink], [data-testid=stPageLink-NavLink]")
+      if (!link || !event.isTrusted || event.ctrlKey || event.metaKey || event.shiftKey || !justEdited()) return
+      event.preventDefault()
+      event.stopImmediatePropagation()
+      document.activeElement?.blur?.()
+      setTimeout(() => link.click(), WAIT)
+    },
+    true,
+  )
 
-  window.addEventListener("popstate", (event) => {
-    if (!event.isTrusted || !justEdited()) return
-    event.stopImmediatePropagation()
-    document.activeElement?.blur?.()
-    const end = now() + 10 * WAIT
-    left = { path: location.pathname, until: end + 2 * WAIT }
-    const resume = () => {
-      const app = document.querySelector("[data-testid=stApp]")
-      const running = app?.getAttribute("data-test-script-state") === "running"
-      if (now() < end && running) setTimeout(resume, 50)
-      else window.dispatchEvent(new PopStateEvent("popstate", { state: event.state }))
-    }
-    setTimeout(resume, WAIT)
-  }, true)
+  window.addEventListener(
+    "popstate",
+    (event) => {
+      if (!event.isTrusted || !justEdited()) return
+      event.stopImmediatePropagation()
+      document.activeElement?.blur?.()
+      const end = now() + 10 * WAIT
+      left = { path: location.pathname, until: end + 2 * WAIT }
+      const resume = () => {
+        const app = document.querySelector("[data-testid=stApp]")
+        const running = app?.getAttribute("data-test-script-state") === "running"
+        if (now() < end && running) setTimeout(resume, 50)
+        else window.dispatchEvent(new PopStateEvent("popstate", { state: event.state }))
+      }
+      setTimeout(resume, WAIT)
+    },
+    true,
+  )
 
   const push = history.pushState.bind(history)
   history.pushState = (state, title, url) => {
