@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from attnviz.layers import Block, LayerAttention, precise
+from attnviz.workers import workers_of_one_core
 
 STATISTICS = (
     "entropy",
@@ -43,8 +41,6 @@ ENTROPY, DISTANCE, FIRST, SPECIAL, PEAK = (
     STATISTICS.index(name) for name in ("entropy", "distance", "first_weight", "special_weight", "peak_weight")
 )
 BESIDE = slice(STATISTICS.index("self_weight"), STATISTICS.index("next_weight") + 1)
-
-_STARTING = threading.Lock()
 
 
 class Summary(NamedTuple):
@@ -85,31 +81,7 @@ def _each(summary: Callable[[LayerAttention], Summary], parts: list[LayerAttenti
     """Return the summary of each part, several at a time on a CPU."""
     if len(parts) == 1 or parts[0].tensors[0].device.type != "cpu":
         return [summary(part) for part in parts]
-    with _STARTING:
-        workers = _workers()
-    return list(workers.map(summary, parts))
-
-
-@functools.cache
-def _workers() -> ThreadPoolExecutor:
-    """Return threads that compute with one core each.
-
-    A block's operations are too short to be shared among cores: the others would spin between them, and a pass take
-    twice the processor's time.
-    """
-    count = torch.get_num_threads()
-    together = threading.Barrier(count + 1)
-
-    def start() -> None:
-        torch.set_num_threads(1)
-        together.wait()
-
-    workers = ThreadPoolExecutor(count, thread_name_prefix="attnviz-statistics")
-    for _ in range(count):
-        workers.submit(start)
-    together.wait()
-    torch.set_num_threads(count)  # what a worker sets for itself is also what threads to come start with
-    return workers
+    return list(workers_of_one_core().map(summary, parts))
 
 
 def _pool_rows(pooled: Tensor, block: Block, queries: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 ORDER = (
-    *("errors", "load_errors", "hub", "locations"),
+    *("errors", "load_errors", "hub", "locations", "workers"),
     *("rules", "tokens", "layers", "statistics", "trace"),
     *("devices", "attention", "pretrained", "embeddings", "models"),
     *("analysis", "experiment", "plots", "export", "ui", "app"),

@@ -49,6 +49,12 @@ DARK = Theme(
     diverging=("#e08a4f", "#a76b44", "#724d38", "#41312b", "#14161c", "#32394d", "#536184", "#778bc0", "#9db8ff"),
 )
 THEMES: dict[str, Theme] = {"light": LIGHT, "dark": DARK}
+HEADS_BESIDE: dict[ThemeName, tuple[str, ...]] = {
+    "light": ("#1b2a78", "#998800", "#dd6699", "#4488ee", "#661133", "#775577", "#3355bb", "#991100"),
+    "dark": ("#9db8ff", "#aaaa00", "#ee88aa", "#66ffff", "#338811", "#996699", "#eeee55", "#8888ee"),
+}
+"""Colours of heads side by side; a ninth head has the first colour again, dashed. Every two are at least 0.1 apart in
+OKLab to all kinds of eyes (Machado et al. 2009), and each has a contrast of at least 3 to the page."""
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'Liberation Sans', sans-serif"
 
 

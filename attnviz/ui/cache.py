@@ -27,6 +27,7 @@ MOST_MEGABYTES = 1000
 MOST_SECONDS = 5
 MOST_TRACES = 32
 MOST_MODEL_TRACES = 6
+MOST_READINGS = 24
 
 
 class Loading(Generic[Loaded]):
@@ -177,6 +178,22 @@ def model_trace(
         return _wait_for(_model_trace(*key, loaded), forget=lambda: _model_trace.clear(*key, loaded))
     except AttnvizError as error:
         return Failure(str(error))
+
+
+@st.cache_resource(max_entries=MOST_READINGS, show_spinner=False)
+def _reading(key: tuple[Any, ...], _read: Callable[[], Any]) -> Any:
+    return _read()
+
+
+def reading(key: tuple[Any, ...], read: Callable[[], Loaded]) -> Loaded:
+    """Return what is read from a trace, read once; nobody may change it.
+
+    Args:
+        key: plain values that say what is read: the name of the trace, the head, and so on.
+        read: reads it.
+    """
+    found: Loaded = _reading(key, read)
+    return found
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 import streamlit as st
 
 from attnviz.plots import Figure
-from attnviz.plots.theme import Ink, ThemeName
+from attnviz.plots.theme import THEMES, Ink, ThemeName
 from attnviz.tokens import for_markdown
 from attnviz.ui import state
 
@@ -29,6 +29,7 @@ CSS = """
 .st-key-field-view [data-testid="stWidgetLabel"] {display: none;}
 .st-key-field-view [data-testid="stButtonGroup"] {flex-wrap: nowrap; justify-content: flex-end;}
 .st-key-field-view button {padding: .1rem .7rem; min-height: 1.8rem;}
+[data-testid="stButtonGroup"] [data-selected="true"] p {color: var(--attnviz-text); font-weight: 600;}
 .st-key-boxes label p, .st-key-boxes [data-baseweb="select"] {font-size: .82rem;}
 .st-key-boxes [data-baseweb="select"] > div {min-height: 1.9rem;}
 .st-key-statistics [data-testid="stMetricLabel"] p {font-size: .78rem;}
@@ -52,7 +53,7 @@ class Look(TypedDict):
 
 def add_style() -> None:
     """Put the CSS block into the page."""
-    st.html(f"<style>{CSS}</style>")
+    st.html(f"<style>:root {{--attnviz-text: {THEMES[theme()].text};}}{CSS}</style>")
 
 
 def theme() -> ThemeName:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import streamlit as st
+from functools import partial
+from typing import NamedTuple
+
+import pandas as pd
 import torch
 from torch import Tensor
 
+from attnviz.analysis.pooled import Pooled, pooled
+from attnviz.analysis.strongest import Strongest, strongest
 from attnviz.trace import AttentionTrace
-from attnviz.ui import state
-from attnviz.ui.components.selection import Place, Shared
+from attnviz.ui import cache, state
+from attnviz.ui.components.lines import MOST_KEYS, MOST_WHOLE
+from attnviz.ui.components.map import MOST_PIXELS
+from attnviz.ui.components.selection import Place, Shared, line_name
 from attnviz.ui.view import View
+from attnviz.workers import workers_of_one_core
 
 MOST_AT_ONCE = 100_000
 """Cells: with at most so many in all heads together, every head is sent, and opens without asking."""
@@ -56,22 +64,80 @@ def cells(view: View) -> int:
     return len(view.trace.query_tokens(view.role)) * len(view.trace.key_tokens(view.role))
 
 
+def longest(view: View) -> int:
+    """Return the tokens of the longer side of a map."""
+    return max(len(view.trace.query_tokens(view.role)), len(view.trace.key_tokens(view.role)))
+
+
 def is_long(view: View) -> bool:
-    """Whether a map is too large to be sent, and drawn by Plotly, as a whole."""
-    return max(len(view.trace.query_tokens(view.role)), len(view.trace.key_tokens(view.role))) > MOST_TOKENS
+    """Whether a map is too large to be drawn by Plotly."""
+    return longest(view) > MOST_TOKENS
+
+
+class Grid(NamedTuple):
+    """Every head of a role in small.
+
+    Attributes:
+        pictures: uint8 [layer, head, size, size].
+        masks: uint8 [layer, size, size], 0 where nothing is allowed.
+        statistics: a row per head.
+    """
+
+    pictures: Tensor
+    masks: Tensor
+    statistics: pd.DataFrame
+
+
+def grid(view: View, most: int) -> Grid:
+    """Return every head in at most so many pixels a side."""
+    size = min(most, longest(view))
+
+    def read() -> Grid:
+        trace, role = view.trace, view.role
+        return Grid(trace.thumbnails(role, size), trace.allowed_thumbnails(role, size), trace.statistics(role))
+
+    return cache.reading(("grid", view.name, size), read)
+
+
+def overview(view: View) -> Pooled:
+    """Return the open head in as many pixels as a screen has."""
+    key = ("overview", view.name, view.place)
+    return cache.reading(key, lambda: pooled(view.trace.layer(view.layer, view.role), view.head, MOST_PIXELS))
+
+
+def strongest_lines(view: View) -> dict[Place, Strongest] | None:
+    """Return the strongest cells of each shown head; None where whole maps are shared and lines are made of these."""
+    if longest(view) <= MOST_WHOLE:
+        return None
+
+    def read(place: Place) -> Strongest:
+        return strongest(head_map(view.trace, *place, view.role), MOST_KEYS)
+
+    places = shown_heads(view)
+    return {place: cache.reading(("strongest", view.name, place), partial(read, place)) for place in places}
+
+
+def chosen_token(view: View) -> tuple[str, int] | None:
+    """Return the side and position of the token a person has chosen; None where that is none of this text."""
+    at, side = state.get("token"), state.get("side")
+    tokens = view.trace.query_tokens(view.role) if side == "query" else view.trace.key_tokens(view.role)
+    return (side, at) if 0 <= at < len(tokens) else None
+
+
+def last_query(view: View) -> tuple[str, int]:
+    """Return the token that is looked at where none is chosen and no whole map is there to choose by."""
+    return "query", len(view.trace.query_tokens(view.role)) - 1
 
 
 def what_is_shared(view: View) -> Shared:
     """Return what the views need of the trace in view, and what is chosen in it."""
     queries, keys = view.trace.query_tokens(view.role), view.trace.key_tokens(view.role)
-    shown, first = shown_heads(view), ("query", len(queries) - 1)
-    at, side = state.get("token"), state.get("side")
-    pinned = (side, at) if 0 <= at < len(queries if side == "query" else keys) else None
-    maps = {place: head_map(view.trace, *place, view.role) for place in _sent_whole(view, shown)}
-    wanted = st.session_state.get("wanted-token")
-    tokens = {pinned or first, *([wanted[1]] if wanted and wanted[0] == view.name else [])}
-    missing = [] if all(place in maps for place in shown) else sorted(tokens)
-    lines = {f"mean.{side}.{at}": mean_line(view, shown, side, at) for side, at in missing}
+    shown, first, pinned = shown_heads(view), last_query(view), chosen_token(view)
+    whole = _sent_whole(view, shown)
+    maps = cache.reading(("maps", view.name, *whole), lambda: _maps(view, whole))
+    token = pinned or first
+    known = all(place in maps for place in shown)
+    lines = {} if known else {line_name(shown, *token): mean_line(view, shown, *token)}
     same = queries is keys or (view.role != "cross" and queries.labels == keys.labels)
     return Shared(view.name, queries, keys, same, view.place, shown, marked(view), pinned, first, maps, lines)
 
@@ -86,6 +152,15 @@ def _sent_whole(view: View, shown: list[Place]) -> list[Place]:
     return [] if is_long(view) else [view.place]
 
 
+def _maps(view: View, places: list[Place]) -> dict[Place, Tensor]:
+    """Return whole maps, read by threads that stay: those of Streamlit live for a run, and start torch's anew each."""
+
+    def read(place: Place) -> Tensor:
+        return head_map(view.trace, *place, view.role)
+
+    return dict(zip(places, workers_of_one_core().map(read, places), strict=True))
+
+
 def head_map(trace: AttentionTrace, layer: int, head: int, role: str) -> Tensor:
     """Return the weights of a head, float32 [query, key], NaN where the mask forbids the cell."""
     allowed: Tensor = trace.allowed(layer, role, head=head)
@@ -97,6 +172,11 @@ def mean_line(view: View, places: list[Place], side: str, at: int) -> Tensor:
 
     NaN where the mask of any of them forbids it.
     """
+    key = ("line", view.name, *places, side, at)
+    return cache.reading(key, lambda: workers_of_one_core().submit(_mean_line, view, places, side, at).result())
+
+
+def _mean_line(view: View, places: list[Place], side: str, at: int) -> Tensor:
     rows, columns = (slice(at, at + 1), slice(None)) if side == "query" else (slice(None), slice(at, at + 1))
     total = torch.zeros(1)
     for layer, head in places:

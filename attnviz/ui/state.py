@@ -84,7 +84,7 @@ INKS: dict[str, Ink] = {"√": "sqrt", "linear": "linear", "per row": "row"}
 VIEWS = ("Heatmap", "Lines", "Numbers")
 THIS_HEAD, MARKED, THIS_LAYER, EVERY_HEAD = OVER = ("this head", "marked heads", "this layer", "every head")
 MOST_MARKED = 8
-PAIRS = ("all", "A→A", "A→B", "B→A", "B→B")
+PAIRS = ("all", "AA", "AB", "BA", "BB")
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -173,7 +173,7 @@ FIELDS: dict[str, Field] = {
     "order": Field("select", "Order of the heads", "layer", options=("layer", *STATISTICS)),
     "tint": Field("select", "Tint of the heads", "none", options=("none", *STATISTICS)),
     "top": Field("number", "Heads that stand out", 0, low=0, high=20),
-    "threshold": Field("number", "Least weight of a line, in thousandths", 0, low=0, high=1000),
+    "threshold": Field("number", "Least weight of a line, in thousandths", 50, low=0, high=1000),
     "strongest": Field("number", "Lines of a token", 0, low=0, high=4095, help="The strongest; 0 for as many as fit."),
     "pairs": Field("select", "Sentences joined by lines", "all", options=PAIRS),
     "horizontal": Field("toggle", "Lines from top to bottom", False),

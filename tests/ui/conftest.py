@@ -18,7 +18,7 @@ ACTIVE = set("<>$*_`[]:~")
 """Characters that Streamlit's Markdown acts on; none of the app's own sentences has one."""
 
 
-COMPONENTS = {"history", "theme", "selection", "frame"}
+COMPONENTS = {"history", "theme", "selection", "answers", "frame", "map-tiles"}
 """Those that show nothing."""
 
 

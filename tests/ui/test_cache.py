@@ -42,7 +42,7 @@ def test_only_one_file_caches_and_each_cache_is_bounded(path):
     if path.name != "cache.py":
         assert found == []
         return
-    assert len(found) == 4
+    assert len(found) == 5
     limited = bounded(tree)
     assert all(node in limited for node in found)
 

@@ -29,7 +29,6 @@ def state_of(monkeypatch):
     def put(**values):
         defaults = {key: field.default for key, field in sending.state.FIELDS.items()}
         monkeypatch.setattr(sending.state, "get", lambda key: (defaults | values)[key])
-        monkeypatch.setattr(sending.st, "session_state", {})
 
     put()
     return put
@@ -52,10 +51,10 @@ def test_of_a_long_text_only_the_chosen_token_s_line_is_sent(state_of, side, at)
     trace = long_trace(787)
     shared = sending.what_is_shared(view_of(trace, head=1))
     assert shared.maps == {}
-    assert list(shared.lines) == [f"mean.{side}.{at}"]
+    assert list(shared.lines) == [f"0.1.{side}.{at}"]
     weights = trace.weights(0, 1).masked_fill(~trace.allowed(0), torch.nan)
     expected = weights[at] if side == "query" else weights[:, at]
-    assert shared.lines[f"mean.{side}.{at}"].numpy() == pytest.approx(expected.numpy(), abs=1e-6, nan_ok=True)
+    assert shared.lines[f"0.1.{side}.{at}"].numpy() == pytest.approx(expected.numpy(), abs=1e-6, nan_ok=True)
 
 
 def test_a_mean_line_is_the_mean_over_the_heads(state_of):

@@ -29,20 +29,19 @@ export function isDark(colour) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue < 128
 }
 
-/** The colours of a header's theme that the page shows now, and `inks`, the 256 colours of weights 0 to 1. */
+/** The colours of a header's theme that the page shows now, and `inks`, 256 colours by the strength of the ink. */
 export function themeOf(element, header) {
   const page = getComputedStyle(element).getPropertyValue("--st-background-color").trim() || "#ffffff"
   const dark = isDark(page)
   const theme = dark ? header.dark : header.light
-  return { ...theme, isDark: dark, inks: palette(theme.sequential, header.ink) }
+  return { ...theme, isDark: dark, inks: palette(theme.sequential) }
 }
 
-/** 256 colours [red, green, blue] from evenly spaced stops; under "sqrt" ink goes with the root of the weight. */
-export function palette(stops, ink) {
+/** 256 colours [red, green, blue] from evenly spaced stops. */
+export function palette(stops) {
   const colours = stops.map(rgb)
   return Array.from({ length: 256 }, (_, level) => {
-    const strength = ink === "sqrt" ? Math.sqrt(level / 255) : level / 255
-    const place = strength * (colours.length - 1)
+    const place = (level / 255) * (colours.length - 1)
     const first = Math.min(Math.floor(place), colours.length - 2)
     return colours[first].map((from, at) => Math.round(from + (place - first) * (colours[first + 1][at] - from)))
   })
@@ -50,14 +49,25 @@ export function palette(stops, ink) {
 
 export const css = ([red, green, blue], alpha = 1) => `rgba(${red}, ${green}, ${blue}, ${alpha})`
 
-/** The colour of a weight. `most` is the largest weight of its row: under "row" ink, what counts is the share of it. */
-export function inkOf(theme, weight, ink, most = 1) {
-  const share = ink === "row" ? weight / (most || 1) : weight
-  return theme.inks[Math.round(255 * Math.min(1, Math.max(0, share || 0)))]
+/**
+ * How strong the ink of a weight is, 0 to 1: under "sqrt" its root, so that small weights are seen; under "row" its
+ * share of `most`, the largest weight of its row.
+ */
+export function strength(weight, ink, most = 1) {
+  if (!(weight > 0)) return 0
+  if (ink === "row") return most > 0 ? Math.min(1, weight / most) : 0
+  return Math.min(1, ink === "sqrt" ? Math.sqrt(weight) : weight)
 }
 
-/** A text colour that reads on an ink. */
-export const textOn = (colour) => (isDark(css(colour)) ? "#ffffff" : "#1a1a1a")
+/** The colour of a weight. */
+export const inkOf = (theme, weight, ink, most) => theme.inks[Math.round(255 * strength(weight, ink, most))]
+
+/** Black or white, whichever reads better on an ink: the contrast is at least 4.58 on any (WCAG 2). */
+export function textOn(colour) {
+  const linear = (channel) => (channel <= 0.04045 ? channel / 12.92 : ((channel + 0.055) / 1.055) ** 2.4)
+  const [red, green, blue] = colour.map((channel) => linear(channel / 255))
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff"
+}
 
 /** How a weight is written: 0.677, and never 0.000 for what is not 0. */
 export function number(weight) {
@@ -115,11 +125,19 @@ export const clamp = (value, last) => Math.max(0, Math.min(last, value))
 // ---- The selection: one for the whole page. A side is "query" (attends) or "key" (attended to).
 const name = (layer, head) => `${layer}.${head}`
 
+/** What a single line of weights is called: the heads it is the mean of, the side and the position of its token. */
+export const lineName = (places, { side, at }) =>
+  `${places.map(({ layer, head }) => name(layer, head)).join(",")}.${side}.${at}`
+
+const MOST_CELLS = 8e6 // kept of maps: 32 MB
+const MOST_LINES = 256
+
 export class Selection {
   constructor() {
     this.views = new Map() // element → what draws it anew
     this.waiting = false
     this.tell = () => {} // sends to Python what a person chose; set by the component "selection"
+    this.ask = () => {} // asks Python for the weights of a token; set by the same
     this.clear("")
   }
 
@@ -216,7 +234,7 @@ export class Selection {
   /** What a token gives to each key (side "query") or gets from each query ("key") in a head; undefined if not here. */
   line(layer, head, { side, at }) {
     const map = this.map(layer, head)
-    if (!map) return this.rows.get(`${name(layer, head)}.${side}.${at}`)
+    if (!map) return this.rows.get(lineName([{ layer, head }], { side, at }))
     if (side === "query") return map.subarray(at * this.keys, (at + 1) * this.keys)
     return Float32Array.from({ length: this.tokens.query.length }, (_, row) => map[row * this.keys + at])
   }
@@ -224,7 +242,7 @@ export class Selection {
   /** The same, averaged over the shown heads. */
   meanLine(token) {
     const lines = this.shown.map(({ layer, head }) => this.line(layer, head, token))
-    if (!lines.length || lines.some((line) => !line)) return this.rows.get(`mean.${token.side}.${token.at}`)
+    if (!lines.length || lines.some((line) => !line)) return this.rows.get(lineName(this.shown, token))
     if (lines.length === 1) return lines[0]
     return Float32Array.from(lines[0], (_, at) => lines.reduce((sum, line) => sum + line[at], 0) / lines.length)
   }
@@ -233,21 +251,39 @@ export class Selection {
     return this.meanLine(token) !== undefined
   }
 
+  /** Keep what Python sent; of what is too much, the oldest goes. */
+  keep(maps, lines) {
+    for (const [place, map] of maps) {
+      this.maps.delete(place)
+      this.maps.set(place, map)
+    }
+    for (const [place, line] of lines) this.rows.set(place, line)
+    const cells = this.tokens.query.length * this.keys
+    for (const place of this.maps.keys()) {
+      if (this.maps.size * cells <= MOST_CELLS || this.maps.size <= maps.length) break
+      this.maps.delete(place)
+    }
+    for (const place of this.rows.keys()) if (this.rows.size > MOST_LINES) this.rows.delete(place)
+  }
+
   /** Ask Python for a token's weights, once the pointer rests. */
   want(token) {
     clearTimeout(this.asking)
     this.asking = setTimeout(() => {
-      if (same(this.token, token)) this.tell("wanted", token)
+      if (same(this.token, token) && !this.has(token)) this.ask(token)
     }, 120)
   }
 }
 
-/** The query with the largest weight on another token, where neither is special; -1 where there is none. */
+/**
+ * The query with the largest weight on another token, where neither is special; -1 where there is none. Of one text, the
+ * first token does not count either: where it is no special token, most heads rest their weight on it all the same.
+ */
 export function strongestQuery(map, queries, keys, sameTokens) {
   let [best, found] = [-1, -1]
   for (let row = 0; row < queries.length; row++) {
     if (queries[row].special) continue
-    for (let column = 0; column < keys.length; column++) {
+    for (let column = sameTokens ? 1 : 0; column < keys.length; column++) {
       const weight = map[row * keys.length + column]
       if (weight > best && !keys[column].special && !(sameTokens && row === column)) [best, found] = [weight, row]
     }

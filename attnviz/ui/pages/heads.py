@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -17,9 +18,11 @@ from attnviz.tokens import for_markdown
 from attnviz.ui import look, sending, state
 from attnviz.ui.components.frame import link_chart
 from attnviz.ui.components.grid import GridOptions, LayerRow, Statistic, render_grid
-from attnviz.ui.components.selection import share_selection
+from attnviz.ui.components.lines import LineOptions, render_lines
+from attnviz.ui.components.map import Axis, render_map
+from attnviz.ui.components.selection import Place, answer_questions, share_selection
 from attnviz.ui.components.strip import render_strip
-from attnviz.ui.headmap import HeadMap, read_head
+from attnviz.ui.headmap import read_head
 from attnviz.ui.view import View, current_view, open_head
 
 STATISTIC_WORDS = {
@@ -52,7 +55,9 @@ def render_heads() -> None:
         for key in state.ON_HEADS:
             state.field(key, show=False)
         return
-    share_selection(sending.what_is_shared(view), _callbacks(view))
+    shared = sending.what_is_shared(view)
+    share_selection(shared, _callbacks(view))
+    answer_questions(shared.trace, shared.shown, partial(_line, view, list(shared.shown)))
     render_strip(
         over=state.get("over"), choices=state.OVER, one_layer=len(view.trace.layers(view.role)) == 1, ink=look.ink()
     )
@@ -65,31 +70,42 @@ def render_heads() -> None:
     _render_side_by_side(view)
 
 
+def _line(view: View, shown: list[Place], side: str, at: int) -> Tensor | None:
+    """Return the weights of a token that the browser asks for; None where there is no such token."""
+    tokens = view.trace.query_tokens(view.role) if side == "query" else view.trace.key_tokens(view.role)
+    return sending.mean_line(view, shown, side, at) if 0 <= at < len(tokens) else None
+
+
 def _callbacks(view: View) -> dict[str, Callable[[Any], None]]:
     """Return what is done with what a person chooses in the pictures."""
-
-    def want(token: dict[str, Any]) -> None:
-        st.session_state["wanted-token"] = (view.name, (str(token["side"]), int(token["at"])))
-
     return {
         "open": lambda at: open_head(view, int(at["layer"]), int(at["head"])),
         "token": lambda token: state.set_values(token=token["at"], side=token["side"]),
         "marked": lambda heads: state.set_values(marked=" ".join(f"{at['layer']}.{at['head']}" for at in heads)),
-        "wanted": want,
         "over": lambda over: state.set_values(over=over),
         "grid": lambda options: state.set_values(**options),
+        "lines": _keep_lines,
     }
+
+
+def _keep_lines(told: dict[str, Any]) -> None:
+    """Keep in the address how lines are drawn."""
+    options = LineOptions.read(told)
+    state.set_values(
+        threshold=round(1000 * options.threshold),
+        strongest=options.top or 0,
+        pairs=options.pair,
+        horizontal=options.horizontal,
+    )
 
 
 def _render_every_head(view: View) -> None:
     """Show all heads of the role as small pictures, and two boxes that open one too."""
-    trace, shapes = view.trace, _shapes(view)
+    shapes = _shapes(view)
     st.subheader("Every head", anchor=False)
     _render_boxes(view)
-    size = min(PIXELS, max(len(trace.query_tokens(view.role)), len(trace.key_tokens(view.role))))
     with st.spinner("Reading every head", show_time=True):
-        pictures, masks = trace.thumbnails(view.role, size), trace.allowed_thumbnails(view.role, size)
-        table = trace.statistics(view.role)
+        pictures, masks, table = sending.grid(view, PIXELS)
     render_grid(
         [picture[: shape.heads] for picture, shape in zip(pictures, shapes, strict=True)],
         masks,
@@ -103,7 +119,7 @@ def _render_every_head(view: View) -> None:
     by_layer = state.get("order") == "layer"
     st.caption(
         ("A row per layer, a column per head. " if by_layer else "The heads with the largest value first. ")
-        + ("A pixel is the largest weight under it." if size == PIXELS else "A pixel is a weight.")
+        + ("A pixel is the largest weight under it." if sending.longest(view) > PIXELS else "A pixel is a weight.")
         + " Click opens a head, Shift-click marks it."
         + (" Heads joined by a line share keys and values." if shared and by_layer else "")
     )
@@ -129,7 +145,7 @@ def _render_boxes(view: View) -> None:
         open_head(view, st.session_state["pick-layer"], st.session_state["pick-head"])
 
     with st.container(horizontal=True, key="boxes", gap="small"):
-        st.selectbox("Layer", layers, key="pick-layer", on_change=picked, disabled=len(layers) == 1)
+        st.selectbox("Layer", layers, key="pick-layer", on_change=picked)
         st.selectbox("Head", heads, key="pick-head", on_change=picked)
 
 
@@ -144,25 +160,91 @@ def _render_open_head(view: View) -> None:
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.subheader(for_markdown(f"{view.title} · head {view.head}"), anchor=False, width="content")
         state.field("view")
-    part = read_head(view, view.head)
     match state.get("view"):
+        case "Lines":
+            _render_lines(view)
+        case "Numbers" if sending.is_long(view):
+            _render_line_table(view)
         case "Numbers":
-            st.dataframe(part.table())
+            st.dataframe(read_head(view, view.head).table())
+        case _ if sending.is_long(view):
+            _render_map(view)
         case _:
-            figure = plot_head(part.weights, part.query_labels, part.key_labels, allowed=part.allowed, **_look())
-            look.render_figure(figure, "open-head")
-            link_chart("open-head", accent=THEMES[look.theme()].accent)
-    st.caption(for_markdown(" ".join(_head_words(view, part))))
+            _render_heatmap(view)
 
 
-def _head_words(view: View, part: HeadMap) -> list[str]:
-    """Return what the picture shows: which weights, after which mask, and what is special about the layer."""
-    words = ["Weights after the softmax over keys; "]
-    words[0] += "each row, with its sink, sums to 1." if part.has_sink else "each whole row sums to 1."
-    if part.allowed is not None and not bool(part.allowed.all()):
-        words.append("Hatched cells are not allowed by the mask.")
+def _render_heatmap(view: View) -> None:
+    part = read_head(view, view.head)
+    figure = plot_head(part.weights, part.query_labels, part.key_labels, allowed=part.allowed, **_look())
+    look.render_figure(figure, "open-head")
+    link_chart("open-head", accent=THEMES[look.theme()].accent)
+    masked = "" if bool(part.allowed.all()) else "Hatched cells are not allowed by the mask."
+    _render_head_words(view, masked)
+
+
+def _render_map(view: View) -> None:
+    """Show a head that is too long for Plotly."""
+    trace, (layer, head), role = view.trace, view.place, view.role
+    with st.spinner("Reading the head", show_time=True):
+        overview = sending.overview(view)
+
+    def read_tile(rows: slice, columns: slice) -> Tensor:
+        allowed = trace.layer(layer, role).allowed(rows, columns, head)
+        return trace.weights(layer, head, role, rows, columns).masked_fill(~allowed.cpu(), torch.nan)
+
+    queries, keys = trace.query_tokens(role), trace.key_tokens(role)
+    render_map(
+        overview,
+        read_tile,
+        name=f"{view.name} {layer}.{head}",
+        title=f"{view.title}, head {head}",
+        queries=Axis(queries.labels, queries.is_special),
+        keys=Axis(keys.labels, keys.is_special),
+        sink=trace.sink_weights(layer, head, role),
+        ink=look.ink(),
+    )
+    _render_head_words(view)
+
+
+def _render_lines(view: View) -> None:
+    options = LineOptions.read(
+        {
+            "threshold": state.get("threshold") / 1000,
+            "top": state.get("strongest"),
+            "pair": state.get("pairs"),
+            "horizontal": state.get("horizontal"),
+        }
+    )
+    with st.spinner("Reading the strongest weights", show_time=True):
+        strongest = sending.strongest_lines(view)
+    render_lines(strongest=strongest, options=options, ink=look.ink())
+    _render_head_words(view)
+
+
+def _render_line_table(view: View) -> None:
+    """Show the numbers of the chosen token, where a table of the whole head would be too large."""
+    side, at = sending.chosen_token(view) or sending.last_query(view)
+    weights = sending.mean_line(view, [view.place], side, at)
+    queries, keys = view.trace.query_tokens(view.role), view.trace.key_tokens(view.role)
+    chosen, others = (queries, keys) if side == "query" else (keys, queries)
+    words = "what it attends to" if side == "query" else "what attends to it"
+    st.caption(for_markdown(f"Token {at}, {chosen.labels[at]}: {words}. Choose another in the text above."))
+    st.dataframe(pd.DataFrame({"token": others.labels, "weight": weights.numpy()}).round(6))
+
+
+def _render_head_words(view: View, *words: str) -> None:
+    """Say what the picture shows: which weights, after which mask, and what is special about the layer."""
+    has_sink = view.trace.layer(view.layer, view.role).rule.sink is not None
+    sums = "each row, with its sink, sums to 1." if has_sink else "each whole row sums to 1."
+    said = [f"Weights after the softmax over keys; {sums}", *filter(None, words), *_layer_words(view)]
+    st.caption(for_markdown(" ".join(said)))
+
+
+def _layer_words(view: View) -> list[str]:
+    """Return what is special about the open layer."""
     if view.model is None:
-        return words
+        return []
+    words = []
     shape = view.model.shape(view.layer, view.role)
     if shape.window is not None:
         words.append(f"This layer has a sliding window of {shape.window} tokens.")
@@ -187,8 +269,7 @@ def _render_statistics(view: View, table: pd.DataFrame) -> None:
 def _render_side_by_side(view: View) -> None:
     """Show the heads of the open layer as full maps, side by side; of a model only when asked, as it takes a moment."""
     heads = view.trace.heads(view.layer, view.role)
-    longest = max(len(view.trace.query_tokens(view.role)), len(view.trace.key_tokens(view.role)))
-    if heads == 1 or longest > MOST_BESIDE:
+    if heads == 1 or sending.longest(view) > MOST_BESIDE:
         return
     title = "The heads side by side" if view.model is None else f"The heads of layer {view.layer} side by side"
     if view.model is None:

@@ -1,14 +1,17 @@
 import assert from "node:assert/strict"
 import { beforeEach, test } from "node:test"
-import { receive } from "../../../attnviz/ui/components/selection/selection.js"
+import { hear, receive } from "../../../attnviz/ui/components/selection/selection.js"
 import {
   clip,
   inkOf,
   isDark,
+  lineName,
   number,
   palette,
   rgb,
   Selection,
+  strength,
+  strongestQuery,
   textOn,
   unpack,
 } from "../../../attnviz/ui/components/shared.js"
@@ -44,29 +47,30 @@ test("colours are read as a style writes them", () => {
   assert.equal(isDark("#14161c"), true)
   assert.equal(isDark("#ffffff"), false)
   assert.equal(textOn([16, 16, 120]), "#ffffff")
-  assert.equal(textOn([240, 240, 240]), "#1a1a1a")
+  assert.equal(textOn([240, 240, 240]), "#000000")
+  assert.equal(textOn([107, 124, 175]), "#000000")
 })
 
 test("ink begins at the page and ends at the last stop; under sqrt a quarter is as strong as half", () => {
-  const stops = ["#ffffff", "#808080", "#000000"]
-  const [linear, root] = [palette(stops, "linear"), palette(stops, "sqrt")]
-  for (const inks of [linear, root])
+  const theme = { inks: palette(["#ffffff", "#808080", "#000000"]) }
+  for (const ink of ["linear", "sqrt", "row"]) {
     assert.deepEqual(
-      [inks[0], inks[255]],
+      [inkOf(theme, 0, ink), inkOf(theme, 1, ink)],
       [
         [255, 255, 255],
         [0, 0, 0],
       ],
     )
-  assert.ok(Math.abs(linear[128][0] - 127) <= 2)
-  assert.ok(Math.abs(root[64][0] - 128) <= 2)
+  }
+  assert.ok(Math.abs(inkOf(theme, 0.5, "linear")[0] - 127) <= 2)
+  assert.deepEqual(inkOf(theme, 0.25, "sqrt"), inkOf(theme, 0.5, "linear"))
+  assert.notDeepEqual(inkOf(theme, 0.0004, "sqrt"), [255, 255, 255]) // of a long text most weights are as small
 })
 
-test("per row, ink is the share of the row's largest weight", () => {
-  const theme = { inks: palette(["#ffffff", "#000000"], "row") }
-  assert.deepEqual(inkOf(theme, 0.2, "row", 0.2), [0, 0, 0])
-  assert.deepEqual(inkOf(theme, 0, "row", 0), [255, 255, 255])
-  assert.notDeepEqual(inkOf(theme, 0.2, "linear", 0.2), [0, 0, 0])
+test("per row, ink is the share of the row's largest weight; nothing is stronger than 1", () => {
+  assert.equal(strength(0.2, "row", 0.2), 1)
+  assert.equal(strength(0.1, "row", 0.4), 0.25)
+  assert.deepEqual([strength(0, "row", 0), strength(1.0001, "sqrt"), strength(Number.NaN, "linear")], [0, 1, 0])
 })
 
 test("a weight is written to three decimals, and never as 0 where it is not", () => {
@@ -139,7 +143,7 @@ test("the mean is over the shown heads", () => {
 })
 
 test("a line that came alone stands for the mean", () => {
-  const alone = fresh({ heads: [], lines: ["mean.query.1"] }).selection
+  const alone = fresh({ heads: [], lines: ["0.0.query.1"] }).selection
   assert.deepEqual(rounded(alone.meanLine({ side: "query", at: 1 })), [0.25, 0.5, 0.25])
   assert.equal(alone.has({ side: "query", at: 2 }), false)
 })
@@ -148,6 +152,15 @@ test("with nothing chosen, the token with the largest weight on another ordinary
   assert.deepEqual(selection.token, { side: "query", at: 2 }) // animal → it; it → it and the special token do not count
   const special = fresh({ tokens: { query: tokens("[A]", "[B]", "[C]"), key: tokens("[A]", "[B]", "[C]") } }).selection
   assert.deepEqual(special.token, { side: "query", at: 2 }) // the first choice of Python
+})
+
+test("what rests on the first token is not worth seeing by itself", () => {
+  const words = tokens("The", "it", "animal")
+  const found = fresh({ tokens: { query: words, key: words } }).selection
+  assert.deepEqual(found.token, { side: "query", at: 2 }) // 0.7 on "it", and not the first row's 0.9 on itself
+  const [map, other] = [Float32Array.of(0.5, 0.5, 0.6, 0.4), tokens("a", "b")]
+  assert.equal(strongestQuery(map, other, other, true), 0)
+  assert.equal(strongestQuery(map, other, other, false), 1)
 })
 
 test("the pointer goes before the pin, the pin before what is chosen by itself", () => {
@@ -211,8 +224,51 @@ test("every view is drawn again, and one that has left the page is forgotten", (
 test("a token whose weights are not here is asked for once the pointer rests", (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] })
   const alone = fresh({ heads: [] }).selection
+  const asked = []
+  alone.ask = (token) => asked.push(token)
   alone.hover({ side: "query", at: 0 })
   alone.hover({ side: "query", at: 1 })
   context.mock.timers.tick(200)
-  assert.deepEqual(told, [["wanted", { side: "query", at: 1 }]])
+  assert.deepEqual(asked, [{ side: "query", at: 1 }])
+})
+
+test("a line that was asked for belongs to its heads and its trace", () => {
+  const alone = fresh({ heads: [] }).selection
+  const token = { side: "query", at: 1 }
+  hear(alone, { trace: "another", lines: ["0.0.query.1"] }, [Float32Array.of(1, 0, 0)])
+  assert.equal(alone.meanLine(token), undefined)
+  hear(alone, { trace: "one", lines: ["0.0.query.1"] }, [Float32Array.of(1, 0, 0)])
+  assert.deepEqual(rounded(alone.meanLine(token)), [1, 0, 0])
+  alone.openHead(0, 1)
+  assert.equal(alone.meanLine(token), undefined) // of another head
+  assert.equal(
+    lineName(
+      [
+        { layer: 3, head: 1 },
+        { layer: 4, head: 0 },
+      ],
+      token,
+    ),
+    "3.1,4.0.query.1",
+  )
+})
+
+test("what is kept of maps and lines is bounded, and the newest stays", () => {
+  const many = new Selection()
+  many.tokens = { query: Array(2000), key: Array(2000) }
+  many.keep(
+    [
+      ["0.0", "first"],
+      ["0.1", "second"],
+    ],
+    [],
+  )
+  many.keep([["0.2", "third"]], [])
+  assert.deepEqual([...many.maps.keys()], ["0.1", "0.2"])
+  many.keep(
+    [],
+    Array.from({ length: 300 }, (_, at) => [`0.0.query.${at}`, at]),
+  )
+  assert.equal(many.rows.size, 256)
+  assert.ok(many.rows.has("0.0.query.299"))
 })

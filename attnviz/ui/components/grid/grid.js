@@ -1,5 +1,5 @@
 // Every head as a small picture on one canvas. Hover shows one larger with its statistics, a click opens it.
-import { clamp, css, rgb, same, selection, sized, themeOf, unpack } from "../shared.js"
+import { clamp, css, inkOf, rgb, same, selection, sized, themeOf, unpack } from "../shared.js"
 import { arrange, cardPlace, groupLines, headsOf, neighbour, rangeOf, ranked, tileAt, topOf } from "./layout.js"
 
 const CARD = 168 // pixels of the larger picture
@@ -75,7 +75,10 @@ function smallSheet({ header, heads, masks, pixels, theme }) {
   const pen = sheet.getContext("2d")
   const image = pen.createImageData(sheet.width, sheet.height)
   const out = new Uint32Array(image.data.buffer)
-  const inks = Uint32Array.from(theme.inks, ([red, green, blue]) => (255 << 24) | (blue << 16) | (green << 8) | red)
+  const inks = Uint32Array.from({ length: 256 }, (_, level) => {
+    const [red, green, blue] = inkOf(theme, level / 255, ink)
+    return (255 << 24) | (blue << 16) | (green << 8) | red
+  })
   const barred = barredInk(theme)
   const cells = size * size
   heads.forEach(({ at, row }) => {

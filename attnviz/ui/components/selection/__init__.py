@@ -34,7 +34,7 @@ class Shared:
         pinned: the side ("query" or "key") and position of the chosen token; None where none is chosen.
         first: which token is chosen where none is and `maps` says nothing.
         maps: float32 [query, key] per head, NaN where not allowed.
-        lines: single lines of weights where whole maps are too large: of "layer.head.side.at" or "mean.side.at".
+        lines: single lines of weights by `line_name`, where whole maps are too large.
     """
 
     trace: str
@@ -56,7 +56,7 @@ def share_selection(shared: Shared, on: Mapping[str, Callable[[Any], None]], *, 
     Args:
         shared: what is sent.
         on: functions called with "open" {"layer", "head"}, "token" {"side", "at"} (at -1: none), "marked"
-            [{"layer", "head"}, …], "wanted" {"side", "at"} (a token whose lines are not here).
+            [{"layer", "head"}, …], and with what single views say they tell.
         key: of the component.
     """
     arrays = [torch.stack(list(shared.maps.values())).numpy()] if shared.maps else [np.zeros(0, np.float32)]
@@ -85,6 +85,39 @@ def share_selection(shared: Shared, on: Mapping[str, Callable[[Any], None]], *, 
         return call
 
     declare("selection")(key=key, height=0, data=packed, **{f"on_{name}_change": called(name) for name in on})
+
+
+def line_name(places: Sequence[Place], side: str, at: int) -> str:
+    """Return what a line of weights is called: the heads it is the mean of, the side and the position of its token."""
+    return f"{','.join(f'{layer}.{head}' for layer, head in places)}.{side}.{at}"
+
+
+@st.fragment
+def answer_questions(
+    trace: str,
+    shown: Sequence[Place],
+    read_line: Callable[[str, int], Tensor | None],
+    *,
+    key: str = "hidden-answers",
+) -> None:
+    """Send the weights of a token that the browser asks for, in a run of this fragment alone.
+
+    Args:
+        trace: as in `Shared`.
+        shown: as in `Shared`.
+        read_line: returns the weights of a side and a position, as `Shared.lines` has them; None where there is no
+            such token.
+        key: of the component.
+    """
+    asked = getattr(st.session_state.get(key), "wanted", None) or {}
+    lines = {}
+    if asked.get("trace") == trace:
+        side, at = str(asked["token"]["side"]), int(asked["token"]["at"])
+        line = read_line(side, at)
+        lines = {} if line is None else {line_name(shown, side, at): line.numpy()}
+    header = {"kind": "answer", "trace": trace, "lines": list(lines), "version": zlib.crc32(repr(asked).encode())}
+    packed = pack(header, list(lines.values()))
+    declare("selection")(key=key, height=0, data=packed, on_wanted_change=lambda: None)
 
 
 def _tokens(tokens: TokenSequence) -> list[dict[str, Any]]:

@@ -4,11 +4,13 @@ import { selection, unpack } from "../shared.js"
 
 export default function ({ data, parentElement, setTriggerValue }) {
   const host = parentElement.host ?? parentElement
-  selection.tell = setTriggerValue
   const { header, arrays } = unpack(data)
+  if (header.kind === "answer") selection.ask = (token) => setTriggerValue("wanted", { trace: selection.trace, token })
+  else selection.tell = setTriggerValue
   if (host.attnvizVersion === header.version) return
   host.attnvizVersion = header.version
-  receive(selection, header, arrays)
+  if (header.kind === "answer") hear(selection, header, arrays)
+  else receive(selection, header, arrays)
   selection.changed()
 }
 
@@ -18,10 +20,18 @@ export function receive(selection, header, arrays) {
   if (selection.trace !== trace) selection.clear(trace)
   Object.assign(selection, { tokens, same, open, shown, marked, pinned, first, automatic: null })
   const cells = tokens.query.length * tokens.key.length
-  header.heads.forEach(([layer, head], at) => {
-    selection.maps.set(`${layer}.${head}`, arrays[0].subarray(at * cells, (at + 1) * cells))
+  const maps = header.heads.map(([layer, head], at) => {
+    return [`${layer}.${head}`, arrays[0].subarray(at * cells, (at + 1) * cells)]
   })
-  header.lines.forEach((name, at) => {
-    selection.rows.set(name, arrays[1 + at])
-  })
+  const lines = header.lines.map((name, at) => [name, arrays[1 + at]])
+  selection.keep(maps, lines)
+}
+
+/** Put the line that was asked for into the selection, unless something else is looked at by now. */
+export function hear(selection, header, arrays) {
+  if (selection.trace !== header.trace) return
+  selection.keep(
+    [],
+    header.lines.map((name, at) => [name, arrays[at]]),
+  )
 }
