@@ -89,7 +89,7 @@ function colour(map) {
   Object.assign(map, { look, theme, inks: theme.inks, fitted: null, hatching: null })
   map.root.style.setProperty("--muted", theme.muted)
   map.root.style.setProperty("--line", theme.line)
-  map.packed = inks.map(packedColour)
+  map.packed = map.inks.map(packedColour)
   map.packedCodes = Array.from({ length: 256 }, (_, code) => codeColour(map, code))
   map.overview = picture(map.codes, map.wide, map.tall, (code) => map.packedCodes[code])
   showLegend(map)
