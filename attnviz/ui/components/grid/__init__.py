@@ -99,8 +99,7 @@ def render_grid(
     }
     values = table[[statistic.name for statistic in statistics]].to_numpy(np.float32)
     pixels = np.concatenate([picture.numpy().ravel() for picture in pictures])
-    component = declare("grid", _html(statistics))
-    component(key=key, data=pack(header, [masks.numpy(), pixels, values]))
+    declare("grid", _html(statistics))(key=key, data=pack(header, [masks.numpy(), pixels, values]))
 
 
 def _html(statistics: Sequence[Statistic]) -> str:

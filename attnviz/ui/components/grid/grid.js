@@ -11,8 +11,11 @@ export default function ({ data, parentElement }) {
   const view = root.attnviz
   view.root = root
   if (view.bytes !== data) receive(view, data)
-  view.theme = themeOf(root, view.header)
-  layOut(view)
+  const theme = themeOf(root, view.header)
+  if (view.look !== `${view.version} ${theme.page} ${root.clientWidth}`) {
+    Object.assign(view, { theme, look: `${view.version} ${theme.page} ${root.clientWidth}` })
+    layOut(view)
+  }
   connect(view)
   selection.follow(root, () => draw(view))
   draw(view)
@@ -25,7 +28,8 @@ export default function ({ data, parentElement }) {
 function receive(view, data) {
   const { header, arrays } = unpack(data)
   view.bytes = data
-  view.header = header
+  if (view.version === header.version) return // a rerun brings the same again
+  Object.assign(view, { header, version: header.version })
   ;[view.masks, view.pixels, view.values] = arrays
   view.heads = headsOf(header.layers)
   view.options = { ...header.options }
@@ -49,6 +53,7 @@ function layOut(view) {
   view.layout = arrange({ layers, order: values && ranked(view.heads, values), width, size })
   view.canvas = view.root.querySelector("canvas.all")
   view.sheet = colourSheet(view)
+  view.pictures = null
 }
 
 /**
@@ -102,8 +107,19 @@ function barredInk(theme) {
   return (255 << 24) | (blue << 16) | (green << 8) | red
 }
 
+/** Draw the pictures as they stand, and the frames of what is chosen over them. */
 function draw(view) {
-  const { layout, header, theme, canvas } = view
+  const { layout, canvas } = view
+  view.pictures ??= drawPictures(view)
+  const pen = sized(canvas, layout.width, layout.height)
+  pen.drawImage(view.pictures, 0, 0, layout.width, layout.height)
+  drawFrames(pen, view)
+}
+
+/** Everything but the frames on a canvas of its own, kept until the layout, the colours or the options change. */
+function drawPictures(view) {
+  const { layout, header, theme } = view
+  const canvas = document.createElement("canvas")
   const pen = sized(canvas, layout.width, layout.height)
   pen.font = "11px system-ui, sans-serif"
   drawEdges(pen, view)
@@ -122,8 +138,8 @@ function draw(view) {
     pen.globalAlpha = 1
   }
   if (!layout.captions) drawGroups(pen, layout, header.layers, theme)
-  drawFrames(pen, view)
   renderTintLegend(view, tinted && [low, high])
+  return canvas
 }
 
 function drawEdges(pen, { layout, theme }) {
