@@ -74,6 +74,7 @@ def test_keys_open_a_head_and_back_returns(minilm_page):
 def test_figures_follow_a_switch_of_theme(minilm_page):
     label = minilm_page.locator(f"{OPEN_HEAD} .xtick text").first
     expect(label).to_have_css("fill", "rgb(26, 26, 26)")
+    settle(minilm_page)
     minilm_page.emulate_media(color_scheme="dark")
     expect(label).to_have_css("fill", "rgb(236, 236, 234)")
 
