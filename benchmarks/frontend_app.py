@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from frontend_weights import make_trace
 
 from attnviz.plots import plot_head
+from attnviz.plots.theme import THEMES
 from attnviz.trace import AttentionTrace
 from attnviz.ui import look, sending, state
 from attnviz.ui.components.grid import GridOptions, LayerRow, render_grid
@@ -124,7 +125,7 @@ def main() -> None:
     st.set_page_config(layout="wide")
     look.add_style()
     keep_history()  # as on every page of the app: what Streamlit loads for a page's first component is there already
-    follow_theme()
+    follow_theme(THEMES[look.theme()].page)
     asked = st.query_params
     case = asked.get("view", "grid")
     view, seconds = _prepared(case, *(int(asked.get(name, 12)) for name in ("layers", "heads", "tokens")))

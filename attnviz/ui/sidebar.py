@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from attnviz.models.load import PretrainedModel
+from attnviz.plots.theme import THEMES
 from attnviz.tokens import for_markdown
 from attnviz.ui import cache, look, state
 from attnviz.ui.components.history import keep_history
@@ -21,7 +22,7 @@ def render_sidebar(page: str) -> None:
     state.clean_address()
     with st.sidebar:
         keep_history()
-        follow_theme()
+        follow_theme(THEMES[look.theme()].page)
         st.markdown("## attnviz")
         modules = field("source") == "Modules"
         _render_model(show=not modules)

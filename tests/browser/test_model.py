@@ -79,6 +79,13 @@ def test_figures_follow_a_switch_of_theme(minilm_page):
     expect(label).to_have_css("fill", "rgb(236, 236, 234)")
 
 
+def test_figures_follow_a_switch_of_theme_while_the_page_still_runs(open_app):
+    page = open_app("/?source=Model")
+    expect(page.locator(".st-key-strip button").first).to_be_visible()  # before the figures
+    page.emulate_media(color_scheme="dark")
+    expect(page.locator(f"{OPEN_HEAD} .xtick text").first).to_have_css("fill", "rgb(236, 236, 234)")
+
+
 def test_a_model_that_is_not_here_asks_before_it_is_fetched(open_app):
     page = open_app("/?source=Model&checkpoint=google-bert/bert-base-uncased")
     expect(page.get_by_text("is not on this machine", exact=False)).to_be_visible()

@@ -260,7 +260,7 @@ def _layer_words(view: View) -> list[str]:
 def _render_statistics(view: View, table: pd.DataFrame) -> None:
     """Show what the open head does in four numbers."""
     row = table[(table["layer"] == view.layer) & (table["head"] == view.head)].iloc[0]
-    with st.container(horizontal=True, key="statistics", gap="medium"):
+    with st.container(horizontal=True, key="statistics", gap="small"):
         for name, (words, form, meaning) in STATISTIC_WORDS.items():
             value = "n/a" if pd.isna(row[name]) else form.format(row[name])
             st.metric(words, value, help=meaning, width="content")
