@@ -47,16 +47,27 @@ def marked(view: View) -> list[Place]:
 
 def shown_heads(view: View) -> list[Place]:
     """Return the heads whose lines are drawn, and whose mean lies behind the words; at least the open one."""
+    places = _wanted_heads(view)
+    return places if len(places) * cells(view) <= MOST_IN_MEAN else [view.place]
+
+
+def too_many_for_a_mean(view: View) -> str:
+    """Return a sentence where the open head alone is shown in the place of those asked for; else nothing."""
+    wanted = _wanted_heads(view)
+    if len(wanted) * cells(view) <= MOST_IN_MEAN:
+        return ""
+    return f"{len(wanted)} heads of this length are too many for a mean: the open head is shown. Mark fewer heads."
+
+
+def _wanted_heads(view: View) -> list[Place]:
     match state.get("over"):
         case state.MARKED:
-            places = marked(view) or [view.place]
+            return marked(view) or [view.place]
         case state.THIS_LAYER:
-            places = [(view.layer, head) for head in range(view.trace.heads(view.layer, view.role))]
+            return [(view.layer, head) for head in range(view.trace.heads(view.layer, view.role))]
         case state.EVERY_HEAD:
-            places = all_heads(view)
-        case _:
-            return [view.place]
-    return places if len(places) * cells(view) <= MOST_IN_MEAN else [view.place]
+            return all_heads(view)
+    return [view.place]
 
 
 def cells(view: View) -> int:

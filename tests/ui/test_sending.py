@@ -85,7 +85,12 @@ def test_more_cells_than_can_be_averaged_leave_the_open_head(state_of, monkeypat
     state_of(over="every head")
     monkeypatch.setattr(sending, "MOST_IN_MEAN", 399)
     trace = run_experiment(Experiment(text=DOG, heads=4)).trace
-    assert sending.shown_heads(view_of(trace, head=2)) == [(0, 2)]
+    view = view_of(trace, head=2)
+    assert sending.shown_heads(view) == [(0, 2)]
+    assert sending.too_many_for_a_mean(view).startswith("4 heads of this length are too many")
+    monkeypatch.setattr(sending, "MOST_IN_MEAN", 400)
+    assert sending.shown_heads(view) == [(0, head) for head in range(4)]
+    assert sending.too_many_for_a_mean(view) == ""
 
 
 def test_an_address_restores_what_was_chosen_in_the_views(open_page):

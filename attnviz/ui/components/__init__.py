@@ -34,7 +34,7 @@ def declare(name: str, html: str | None = None) -> Any:
         html: what the component starts with.
     """
     style = HERE / name / f"{name}.css"
-    css = _text(style) if style.exists() else None
+    css = _text(HERE / "controls.css") + _text(style) if style.exists() else None
     return st.components.v2.component(f"attnviz_{name}", html=html, css=css, js=_module(HERE / name / f"{name}.js"))
 
 

@@ -61,6 +61,7 @@ def render_heads() -> None:
     render_strip(
         over=state.get("over"), choices=state.OVER, one_layer=len(view.trace.layers(view.role)) == 1, ink=look.ink()
     )
+    look.render_notices(tuple(filter(None, [sending.too_many_for_a_mean(view)])))
     with st.container(key="wrap"):
         grid, large = st.columns([4, 5], gap="medium")
     with grid:

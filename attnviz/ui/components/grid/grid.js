@@ -1,9 +1,10 @@
 // Every head as a small picture on one canvas. Hover shows one larger with its statistics, a click opens it.
-import { clamp, css, inkOf, rgb, same, selection, sized, themeOf, unpack } from "../shared.js"
+import { css, inkOf, rgb, same, selection, sized, themeOf, unpack } from "../shared.js"
 import { arrange, cardPlace, groupLines, headsOf, neighbour, rangeOf, ranked, tileAt, topOf } from "./layout.js"
 
 const CARD = 168 // pixels of the larger picture
 const TINT = { light: "#0f8f7a", dark: "#35c9ad" } // laid over by a statistic; no other thing has this colour
+const TINTED = 0.62 // the strongest tint
 
 export default function ({ data, parentElement }) {
   const root = parentElement.querySelector(".grid")
@@ -131,7 +132,7 @@ function drawPictures(view) {
     pen.globalAlpha = top && !top.has(one.at) ? 0.18 : 1
     drawTile(pen, view, one)
     if (tinted && !Number.isNaN(tinted[one.at])) {
-      pen.globalAlpha *= 0.62 * (high > low ? (tinted[one.at] - low) / (high - low) : 1)
+      pen.globalAlpha *= TINTED * (high > low ? (tinted[one.at] - low) / (high - low) : 1)
       pen.fillStyle = theme.isDark ? TINT.dark : TINT.light
       pen.fillRect(one.x, one.y, layout.tile, layout.tile)
     }
@@ -322,5 +323,5 @@ function renderTintLegend(view, range) {
   const [low, high] = range.map((value) => value.toFixed(decimals))
   legend.querySelector("span").textContent = `tint: ${label}, ${low} to ${high} ${unit}`
   const tint = rgb(view.theme.isDark ? TINT.dark : TINT.light)
-  legend.querySelector("i").style.background = `linear-gradient(90deg, ${css(tint, 0)}, ${css(tint, clamp(0.62, 1))})`
+  legend.querySelector("i").style.background = `linear-gradient(90deg, ${css(tint, 0)}, ${css(tint, TINTED)})`
 }

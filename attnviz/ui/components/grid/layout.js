@@ -6,8 +6,6 @@ const LARGEST = 88
 const TALLEST = 660 // pixels all rows take in a laptop's window, as long as a picture can still be read
 const FEW = 8 // heads of a single layer that stand side by side; more of them flow
 
-const sum = (numbers) => numbers.reduce((total, one) => total + one, 0)
-
 /** Every head {layer, head, row, at} in the order of the layers; `at` counts all heads, `row` the layers. */
 export function headsOf(layers) {
   let at = 0
@@ -166,5 +164,3 @@ export function cardPlace(x, y, width, height, window) {
     y: Math.max(8, Math.min(y - 20, window.height - 8 - height)),
   }
 }
-
-export const totalHeads = (layers) => sum(layers.map(({ heads }) => heads))
