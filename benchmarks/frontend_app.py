@@ -2,7 +2,8 @@
 
     streamlit run benchmarks/frontend_app.py     # then open /?view=grid&layers=12&heads=12&tokens=64
 
-The views are the project's own components, given what the project's pages give them.
+The views are the project's own components, given what the project's pages give them. With `&before=yes` the page shows
+a small trace before the click, as the project's page always shows one: the click then puts another in its place.
 """
 
 from __future__ import annotations
@@ -110,11 +111,16 @@ VIEWS: dict[str, Case] = {
 }
 
 
-@st.cache_resource(max_entries=2, show_spinner=False)
+BEFORE = (2, 3, 11)
+"""Layers, heads and tokens of what a page shows before another trace takes its place."""
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
 def _prepared(case: str, layers: int, heads: int, tokens: int) -> tuple[View, float]:
     """Return a trace, and how many seconds it took to make what a page makes before the view is asked for."""
     trace: AttentionTrace = make_trace(layers, heads, tokens)
-    view = View(trace, trace.role(), trace.layers()[0], 0, "", f"benchmark {layers} {heads} {tokens}")
+    name = f"benchmark {layers} {heads} {tokens}"
+    view = View(trace, trace, trace.role(), trace.layers()[0], 0, "", name, name)
     start = time.perf_counter()
     VIEWS[case].prepare(view)
     return view, time.perf_counter() - start
@@ -134,6 +140,9 @@ def main() -> None:
     st.html(f'<span id="made" style="display: none">{seconds}</span>')
     if st.session_state.get("shown"):
         VIEWS[case].show(view)
+        st.html('<span id="shown" style="display: none"></span>')
+    elif asked.get("before"):
+        VIEWS[case].show(_prepared(case, *BEFORE)[0])
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ class Measured:
     Attributes:
         made: milliseconds in which Python made it, before it was asked for.
         paint: milliseconds from the click to the last paint.
+        again: the same where another picture is on the page already; NaN where not asked for.
         sent: bytes that reached the page, libraries of the picture included, as they are without compression.
         heap: bytes of the JavaScript heap after a collection.
         memory: bytes of memory of the page's process, which also holds elements and canvases.
@@ -83,6 +84,7 @@ class Measured:
 
     made: float = float("nan")
     paint: float = float("nan")
+    again: float = float("nan")
     sent: float = float("nan")
     heap: float = float("nan")
     memory: float = float("nan")
