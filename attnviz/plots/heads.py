@@ -6,27 +6,29 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from attnviz.errors import MaskError, ShapeError
-from attnviz.plots.heatmap import HOVER_CELLS, as_array, hatching, token_axis, weight_cells
-from attnviz.plots.theme import THEMES, Ink, Theme, ThemeName, sequential_scale, style
+from attnviz.errors import ShapeError
+from attnviz.plots.heatmap import (
+    BELOW,
+    EVERY_LABEL,
+    HOVER_CELLS,
+    KEY_AXIS,
+    QUERY_AXIS,
+    WEIGHT,
+    checked_map,
+    colour_axis,
+    colour_bar,
+    decimals_in,
+    from_the_top,
+    hatch,
+    side,
+    token_axis,
+    weight_cells,
+)
+from attnviz.plots.theme import THEMES, Ink, ThemeName, style
 from attnviz.tokens import for_plotly
-
-QUERY_AXIS = "query: attends from"
-KEY_AXIS = "key: attended to"
-EVERY_LABEL = 64
-CELL = 34  # pixels of a cell, before a long text makes cells smaller
-LARGEST, SMALLEST = 620, 230  # pixels of the side of a map
-LEGENDS: dict[Ink, str] = {
-    "sqrt": "attention weight (√ ink)",
-    "linear": "attention weight (linear ink)",
-    "row": "share of the row's largest weight",
-}
-BELOW = {"orientation": "h", "len": 0.5, "x": 0, "xanchor": "left", "y": 0, "yanchor": "top", "ypad": 14}
-"""Where the legend stands when the labels of the columns are above the map."""
 
 
 def plot_head(
@@ -37,6 +39,8 @@ def plot_head(
     allowed: Any = None,
     title: str = "",
     selected: int | None = None,
+    largest: float = 1.0,
+    measure: str = WEIGHT,
     theme: ThemeName = "light",
     ink: Ink = "sqrt",
 ) -> go.Figure:
@@ -49,6 +53,8 @@ def plot_head(
         allowed: bool [query, key] as `trace.allowed(layer)`; cells that are not allowed are hatched.
         title: says which weights these are.
         selected: a row to frame in the accent colour.
+        largest: the value of the strongest ink: 1 for weights; for lengths of vectors, the longest.
+        measure: what the numbers are, for the legend; its last word stands before a number on hover.
         theme: "light" or "dark".
         ink: "sqrt" makes small weights visible, "linear" does not; "row" is the share of the row's largest weight.
 
@@ -61,21 +67,24 @@ def plot_head(
         MaskError: the mask has another shape than the weights.
     """
     colours = THEMES[theme]
-    weights, allowed = _checked(weights, allowed, query_labels, key_labels)
+    weights, allowed = checked_map(weights, allowed, query_labels, key_labels)
     rows, columns = weights.shape
     cells = weight_cells(
         weights,
         allowed,
         query_labels,
         key_labels,
-        decimals=_decimals(columns),
+        decimals=decimals_in(columns),
         per_row=ink == "row",
+        word=measure.rpartition(" ")[2],
         coloraxis="coloraxis",
     )
     figure = style(go.Figure(cells), colours, title=title)
+    most = 1.0 if ink == "row" else largest
     figure.update_layout(
-        coloraxis=_colour_axis(colours, ink) | {"colorbar": _colour_bar(colours, ink, "bottom") | BELOW},
-        height=_side(rows) + 150,
+        coloraxis=colour_axis(colours, ink, most)
+        | {"colorbar": colour_bar(colours, ink, "bottom", most, measure) | BELOW},
+        height=side(rows) + 150,
         margin={"r": 40},  # the last label leans over the edge
     )
     every = max(rows, columns) <= EVERY_LABEL
@@ -85,8 +94,8 @@ def plot_head(
         tickangle=-45,
         title={"text": KEY_AXIS, "standoff": 8},
     )
-    figure.update_yaxes(_from_the_top(token_axis(query_labels, every=every)), title_text=QUERY_AXIS)
-    _hatch(figure, allowed, colours)
+    figure.update_yaxes(from_the_top(token_axis(query_labels, every=every)), title_text=QUERY_AXIS)
+    hatch(figure, allowed, colours)
     if selected is not None:
         figure.add_shape(
             type="rect",
@@ -130,7 +139,7 @@ def plot_heads(
         MaskError: the mask has another shape than the weights.
     """
     colours = THEMES[theme]
-    weights, allowed = _checked(weights, allowed, query_labels, key_labels, heads=True)
+    weights, allowed = checked_map(weights, allowed, query_labels, key_labels, heads=True)
     heads, queries, keys = weights.shape
     across = min(columns, heads)
     down = math.ceil(heads / across)
@@ -164,75 +173,16 @@ def plot_heads(
             coloraxis="coloraxis",
         )
         figure.add_trace(cells, row=row, col=column)
-        _hatch(figure, mask, colours, row=row, col=column)
+        hatch(figure, mask, colours, row=row, col=column)
     every = max(queries, keys) * max(across, down) <= EVERY_LABEL
     figure.update_xaxes(token_axis(key_labels, every=every), tickangle=-45)
-    figure.update_yaxes(_from_the_top(token_axis(query_labels, every=every)))
+    figure.update_yaxes(from_the_top(token_axis(query_labels, every=every)))
     for row, column in places[-across:]:  # the last map of each column
         figure.update_xaxes(title_text=KEY_AXIS, showticklabels=True, row=row, col=column)
     figure.update_yaxes(title_text=QUERY_AXIS, col=1)
     figure.update_layout(
-        coloraxis=_colour_axis(colours, ink) | {"colorbar": _colour_bar(colours, ink, "right")},
+        coloraxis=colour_axis(colours, ink) | {"colorbar": colour_bar(colours, ink, "right")},
         height=down * 260 + 80,
         margin={"t": 32},
     )
     return figure
-
-
-def _checked(
-    weights: Any, allowed: Any, query_labels: Sequence[str], key_labels: Sequence[str], *, heads: bool = False
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return weights and mask as arrays that fit their labels; no mask where it forbids nothing."""
-    weights, cells = as_array(weights), (len(query_labels), len(key_labels))
-    if weights.shape[-2:] != cells or weights.ndim != 2 + heads:
-        axes = "[head, query, key]" if heads else "[query, key]"
-        raise ShapeError(f"Expected weights {axes} for {cells[0]} × {cells[1]} labels, got {list(weights.shape)}.")
-    if allowed is None:
-        return weights, None
-    allowed = np.asarray(allowed, dtype=bool)
-    if allowed.shape not in (cells, weights.shape):
-        raise MaskError(f"Expected a mask of shape {list(cells)} or {list(weights.shape)}, got {list(allowed.shape)}.")
-    return weights, None if allowed.all() else allowed
-
-
-def _from_the_top(axis: dict[str, Any]) -> dict[str, Any]:
-    """Return an axis that counts downwards, so that the first row is on top."""
-    return axis | {"range": axis["range"][::-1]}
-
-
-def _decimals(columns: int) -> int | None:
-    """Return how many decimals fit into a cell."""
-    for most, decimals in ((8, 4), (12, 3), (18, 2)):
-        if columns <= most:
-            return decimals
-    return None
-
-
-def _side(length: int) -> int:
-    """Return the pixels of a side of a map with so many cells."""
-    return max(SMALLEST, min(LARGEST, CELL * length))
-
-
-def _colour_axis(theme: Theme, ink: Ink) -> dict[str, Any]:
-    return {"colorscale": sequential_scale(theme, ink), "cmin": 0, "cmax": 1}
-
-
-def _colour_bar(theme: Theme, ink: Ink, side: str) -> dict[str, Any]:
-    """Return a thin legend with its title at a side; it stands at the right of the maps."""
-    return {
-        "thickness": 8,
-        "outlinecolor": theme.line,
-        "tickvals": [0, 0.1, 0.25, 0.5, 1] if ink == "sqrt" else [0, 0.25, 0.5, 0.75, 1],
-        "title": {
-            "text": LEGENDS[ink],
-            "side": side,
-            "font": {"size": 11, "color": theme.muted},
-        },
-    }
-
-
-def _hatch(figure: go.Figure, allowed: np.ndarray | None, theme: Theme, **place: int) -> None:
-    """Hatch the cells that are not allowed."""
-    image = None if allowed is None else hatching(allowed, theme)
-    if image is not None:
-        figure.add_layout_image(image if place else image | {"xref": "x", "yref": "y"}, **place)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from attnviz.plots.heatmap import HOVER_CELLS, as_array, hover_texts, number_texts, numbered, token_axis
+from attnviz.plots.heatmap import HOVER_CELLS, as_array, gaps, hover_texts, number_texts, numbered, token_axis
 from attnviz.plots.theme import THEMES, ThemeName, diverging_scale, style
 from attnviz.tokens import for_plotly
 
@@ -44,8 +44,7 @@ def plot_vectors(
             texttemplate="%{z:.4f}" if columns <= MOST_NUMBERS else None,
             **_hover(vectors, numbered("token", labels), dimensions, across="dimension %{x}"),
             colorbar={"thickness": 8, "outlinecolor": colours.line, "len": 0.9},
-            xgap=1 if columns <= 40 else 0,  # noqa: PLR2004
-            ygap=1 if rows <= 40 else 0,  # noqa: PLR2004
+            **gaps(vectors),
         )
     )
     style(figure, colours, title=title)
@@ -79,8 +78,7 @@ def plot_similarity(
             texttemplate="%{z:.2f}" if columns <= MOST_NUMBERS else None,
             **_hover(similarity, names[0], names[1], across="token %{x:d}: <b>%{x}</b>", word="cosine similarity "),
             colorbar={"thickness": 8, "outlinecolor": colours.line, "len": 0.9},
-            xgap=1 if columns <= 40 else 0,  # noqa: PLR2004
-            ygap=1 if rows <= 40 else 0,  # noqa: PLR2004
+            **gaps(similarity),
         )
     )
     style(figure, colours, title=title)

@@ -205,7 +205,8 @@ def test_per_row_ink_colours_by_the_share_and_writes_the_weight(tokens):
     assert np.array_equal(np.isnan(cells.z), ~allowed)
     assert np.array_equal(np.nan_to_num(cells.customdata), kept)
     if tokens == 5:
-        assert cells.texttemplate == "%{customdata:.4f}"
+        assert cells.texttemplate == "%{text}"
+        assert [float(text or 0) for text in np.ravel(cells.text)] == pytest.approx(kept.ravel(), abs=5.1e-5)
         assert f"{weights[4, 1]:.6f}" in cells.hovertext[4, 1]
     else:
         assert "%{customdata:.6f}" in cells.hovertemplate
