@@ -4,7 +4,7 @@ import html
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple, overload
 
 import regex
@@ -22,6 +22,8 @@ _WORD_BOUNDARY = regex.compile(r"\b", regex.WORD)
 _RIGHT_TO_LEFT = regex.compile(r"[\p{bc=R}\p{bc=AL}\p{bc=AN}]")
 _COLUMNS = ("labels", "is_special", "words", "ids", "offsets", "segments")
 _SIGNS = {"\n": "⏎", "\t": "⇥", " ": "␣"}
+_PART = r" \d+/\d+(?: |$)"  # of a character, in a label: "猫 1/3"
+_PUNCTUATION = regex.compile(rf"(?:##)?[␣⏎⇥]*(?:\p{{P}}(?:{_PART})?)+[␣⏎⇥]*")
 
 
 def split_words(text: str) -> list[str]:
@@ -91,6 +93,15 @@ class TokenSequence:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def is_punctuation(self) -> tuple[bool, ...]:
+        """True where a token is nothing but punctuation (Unicode's P, so no $ + < = > ^ ` | ~) and is not special.
+
+        White space beside it and the ## of a WordPiece continuation do not count.
+        """
+        matches = (_PUNCTUATION.fullmatch(label) is not None for label in self.labels)
+        return tuple(found and not special for found, special in zip(matches, self.is_special, strict=True))
+
     @overload
     def __getitem__(self, position: int) -> str: ...
     @overload
@@ -111,6 +122,60 @@ class TokenSequence:
         columns = {name: getattr(self, name) for name in _COLUMNS}
         kept: dict[str, Any] = {key: column and tuple(column[at] for at in chosen) for key, column in columns.items()}
         return replace(self, **kept)
+
+    def by_words(self) -> tuple[tuple[int, ...], ...]:
+        """Return the positions of each word's tokens, in the order of their first ones; special tokens stand alone.
+
+        Where the text is known, what a tokenizer calls several words is one where Unicode sees no boundary (UAX #29):
+        "didn't" and "3.14" stay whole, as in `split_words`.
+        """
+        groups: dict[tuple[str, int], list[int]] = {}
+        for at, word in enumerate(self._words_of_text()):
+            groups.setdefault(("token", at) if word is None else ("word", word), []).append(at)
+        return tuple(map(tuple, groups.values()))
+
+    def _words_of_text(self) -> Sequence[int | None]:
+        """The word numbers, with words joined that touch where the text has no boundary."""
+        if self.text is None or self.offsets is None:
+            return self.words
+        boundaries = {found.start() for found in _WORD_BOUNDARY.finditer(self.text)}
+        joined: dict[int, int] = {}  # a word, and the first of those it is joined to
+        for before, at in pairwise(range(len(self))):
+            (_, end), (start, stop) = self.offsets[before], self.offsets[at]
+            left, right = self.words[before], self.words[at]
+            if left is None or right is None or left == right:
+                continue
+            if end == start < stop and start not in boundaries:
+                joined[right] = joined.get(left, left)
+        return [None if word is None else joined.get(word, word) for word in self.words]
+
+    def merged(self, groups: Sequence[Sequence[int]]) -> "TokenSequence":
+        """Make one token of each group of positions, such as those of `by_words`.
+
+        Args:
+            groups: The positions of each token to be, at least one; what is in no group is left out.
+
+        Returns:
+            A word for each group, numbered from 0 and without ids. Its label is what stands in the text from its first
+            piece to its last, or its pieces put together where the text is not known. Its offsets are that span. A
+            group of special tokens stays special, is no word, and keeps its label.
+        """
+        special = [all(self.is_special[at] for at in group) for group in groups]
+        spans = self.offsets and tuple(_span([self.offsets[at] for at in group]) for group in groups)
+        labels = [_joined([self.labels[at] for at in group]) for group in groups]
+        if self.text is not None and spans is not None:
+            written = [self.text[start:end].strip() for start, end in spans]
+            labels = [readable(word) if word else label for word, label in zip(written, labels, strict=True)]
+        own = [self.labels[group[0]] for group in groups]
+        labels = [mark if kept else label for mark, label, kept in zip(own, labels, special, strict=True)]
+        return TokenSequence(
+            labels=tuple(labels),
+            is_special=tuple(special),
+            words=_count_words([None] * len(groups), [None] * len(groups), special),
+            offsets=spans,
+            segments=self.segments and tuple(self.segments[group[0]] for group in groups),
+            text=self.text,
+        )
 
     @classmethod
     def from_words(cls, words: Sequence[str]) -> "TokenSequence":
@@ -330,6 +395,22 @@ def _find_words(pieces: Sequence[bytes]) -> list[int | None]:
     for position in reversed(range(len(pieces))):  # a lone space belongs to the word after it
         result[position] = found.get(position, result[position + 1])
     return result[:-1]
+
+
+def _span(offsets: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The characters from the first of some spans to the last; empty ones, as of a lone ▁, count where all are."""
+    spans = [span for span in offsets if span[0] < span[1]] or list(offsets)
+    return min(start for start, _ in spans), max(end for _, end in spans)
+
+
+def _joined(labels: Sequence[str]) -> str:
+    """The label of a word, from those of its pieces: without ## and the spaces around it, each character once."""
+    if len(labels) == 1:
+        return labels[0].strip("␣") or labels[0]
+    pieces = [label.removeprefix("##") or label if at else label for at, label in enumerate(labels)]
+    pieces = [regex.sub(rf"(?:U\+[0-9A-F]{{4,6}}|◌?.)(?! 1/){_PART}", "", piece) for piece in pieces]
+    word = "".join(regex.sub(_PART, "", piece) for piece in pieces)
+    return word.strip("␣") or word
 
 
 def _count_words(

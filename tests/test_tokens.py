@@ -148,6 +148,87 @@ def test_select_keeps_everything_of_the_chosen_positions():
     assert TokenSequence.numbered(5)[1:3].ids is None
 
 
+def test_words_in_the_order_of_their_first_tokens():
+    tokens = TokenSequence(("<s>", "a", "b", "c", "d"), (True, *[False] * 4), (None, 4, 2, 4, 2))
+    assert tokens.by_words() == ((0,), (1, 3), (2, 4))
+    assert TokenSequence.numbered(2).by_words() == ((0,), (1,))
+
+
+def test_merged_tokens_are_read_in_the_text():
+    tokens = TokenSequence(
+        labels=("[CLS]", "the", "un", "##do", "##ne", "[UNK]", "[SEP]", "a"),
+        is_special=(True, False, False, False, False, False, True, False),
+        words=(None, 0, 1, 1, 1, 2, None, 3),
+        ids=(2, 3, 5, 7, 11, 13, 17, 19),
+        offsets=((0, 0), (0, 3), (3, 6), (6, 8), (8, 10), (11, 13), (13, 13), (13, 14)),
+        segments=(None, 0, 0, 0, 0, 0, None, 1),
+        text="The Undone 👍🏽A",
+    )
+    assert tokens.merged(tokens.by_words()) == TokenSequence(
+        labels=("[CLS]", "The", "Undone", "👍🏽", "[SEP]", "A"),
+        is_special=(True, False, False, False, True, False),
+        words=(None, 0, 1, 2, None, 3),
+        offsets=((0, 0), (0, 3), (3, 10), (11, 13), (13, 13), (13, 14)),
+        segments=(None, 0, 0, 0, None, 1),
+        text="The Undone 👍🏽A",
+    )
+    some = tokens.merged([(2, 3, 4), (0,)])
+    assert (some.labels, some.words) == (("Undone", "[CLS]"), (0, None))
+
+
+def test_a_piece_without_characters_does_not_widen_a_word():
+    tokens = TokenSequence(("␣", "dog", "␣"), (False,) * 3, (0, 0, 1), offsets=((0, 0), (4, 7), (0, 0)), text="the dog")
+    merged = tokens.merged(tokens.by_words())
+    assert merged.offsets == ((4, 7), (0, 0))
+    assert merged.labels == ("dog", "␣")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "word"),
+    [
+        (["un", "##believ", "##able"], "unbelievable"),
+        (["##ness"], "##ness"),
+        (["#", "##"], "###"),
+        (["␣the"], "the"),
+        (["␣", "the", "␣"], "the"),
+        (["␣", "␣"], "␣␣"),
+        (["a␣b", "c"], "a␣bc"),
+        (["␣猫 1/3", "猫 2/3", "猫 3/3"], "猫"),
+        (["a猫 1/2", "猫 2/2 b犬 1/3", "犬 2/3", "犬 3/3"], "a猫b犬"),
+        (["U+200D 1/2", "U+200D 2/2", "x"], "U+200Dx"),
+        (["1 1/2", "1 2/2", " 2"], "1 2"),
+    ],
+)
+def test_pieces_are_put_together_where_the_text_is_not_known(pieces, word):
+    tokens = TokenSequence(tuple(pieces), (False,) * len(pieces), (0,) * len(pieces))
+    assert tokens.merged(tokens.by_words()).labels == (word,)
+
+
+def test_special_tokens_keep_their_labels_when_merged():
+    tokens = TokenSequence(("␣", "<s>"), (True, True), (None, None), offsets=((0, 3), (0, 3)), text="<s>")
+    merged = tokens.merged(tokens.by_words())
+    assert (merged.labels, merged.is_special) == (("␣", "<s>"), (True, True))
+
+
+@pytest.mark.parametrize(
+    ("label", "is_punctuation"),
+    [
+        *(
+            (mark, True)
+            for mark in [".", "...", "…", "'", "“", "؟", "。", "—", "#", "##", "##.", "###", "␣,", ".⏎", "_"]
+        ),
+        *((mark, True) for mark in ["… 1/3", "␣— 2/3", "?! 1/2"]),
+        *(
+            (other, False)
+            for other in ["a.", "##s", "␣", "⏎", "∅", "$", "+", "<", "👍🏽", "猫 1/3", "3", "U+0000", "."[:0]]
+        ),
+    ],
+)
+def test_punctuation_is_nothing_else(label, is_punctuation):
+    assert TokenSequence((label,), (False,), (0,)).is_punctuation == (is_punctuation,)
+    assert TokenSequence((label,), (True,), (None,)).is_punctuation == (False,)
+
+
 @pytest.mark.parametrize("column", ["is_special", "words", "ids", "offsets", "segments"])
 def test_lengths_are_checked(column):
     columns = {"labels": ("a", "b", "c"), "is_special": (False,) * 3, "words": (0, 1, 2), column: (1,) * 5}
@@ -503,3 +584,19 @@ def test_tokens_import_no_heavy_library():
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert names == {"html", "json", "collections.abc", "dataclasses", "itertools", "typing", "regex", "attnviz.errors"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("it didn't cost 3.14", ["it", "didn't", "cost", "3.14"]),
+        ("well-known, U.S.A.!", ["well", "-", "known", ",", "U.S.A", ".", "!"]),
+        ("'quoted' don't", ["'", "quoted", "'", "don't"]),
+    ],
+)
+def test_pieces_of_a_word_that_a_tokenizer_calls_several_are_one_word(minilm, text, words):
+    encoded = minilm(text, return_offsets_mapping=True)
+    places = {"text": text, "offsets": encoded["offset_mapping"], "word_ids": encoded.word_ids()}
+    tokens = TokenSequence.from_tokenizer(minilm, encoded["input_ids"], **places)
+    found = tokens.merged(tokens.by_words())
+    assert [label for label, special in zip(found.labels, found.is_special, strict=True) if not special] == words
