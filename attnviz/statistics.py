@@ -2,39 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from attnviz.layers import Block, LayerAttention, precise
-from attnviz.workers import workers_of_one_core
+from attnviz.workers import each
 
-STATISTICS = (
-    "entropy",
-    "distance",
-    "self_weight",
-    "previous_weight",
-    "next_weight",
-    "first_weight",
-    "special_weight",
-    "peak_weight",
-)
+
+class Statistic(NamedTuple):
+    """What a number says of a head: for a heading, a help text and a reference.
+
+    Attributes:
+        title: what a person reads above the column.
+        definition: one sentence.
+        range: the numbers it can take.
+        unit: of the number; empty for a share of the weight.
+    """
+
+    title: str
+    definition: str
+    range: str
+    unit: str = ""
+
+
+SHARE = "0 to 1"
+DEFINITIONS = {
+    "entropy": Statistic(
+        "Entropy",
+        "−Σ w ln w of a row: how spread its weights are. With an attention sink, over the keys alone.",
+        "0 (all on one key) to ln(keys)",
+        "nats",
+    ),
+    "distance": Statistic(
+        "Distance",
+        "Σ w·|query position − key position|: how far away what is attended to stands. NaN for cross-attention.",
+        "0 to keys − 1",
+        "tokens",
+    ),
+    "self_weight": Statistic("Self", "Weight on the query's own token.", SHARE),
+    "previous_weight": Statistic("Previous", "Weight on the token before, over the rows that have one.", SHARE),
+    "next_weight": Statistic("Next", "Weight on the token after, over the rows that may attend to one.", SHARE),
+    "first_weight": Statistic("First token", "Weight on the first key.", SHARE),
+    "special_weight": Statistic("Special", "Weight on special tokens such as [CLS], together.", SHARE),
+    "peak_weight": Statistic("Peak", "The largest weight of a row.", SHARE),
+}
 """Each is a mean over the query rows of a head; rows in which nothing is allowed do not count.
 
-- entropy: −Σ w ln w, in nats; 0 (one key) to ln(keys). With an attention sink, over the keys alone.
-- distance: Σ w·|query position − key position|, in tokens; 0 to keys − 1. NaN for cross-attention.
-- self_weight, previous_weight, next_weight: weight on the key 0 before, 1 before, 1 after the query; 0 to 1.
-  Over the rows that have such a key. NaN for cross-attention, where no row has such a key (one token), or
-  where the mask forbids every one of them (next_weight under a causal mask).
-- first_weight: weight on the first key; 0 to 1.
-- special_weight: sum of the weights on special tokens; 0 to 1. NaN where no token is special.
-- peak_weight: the largest weight of a row; 0 to 1.
+self_weight, previous_weight and next_weight are means over the rows that have such a key; NaN for cross-attention,
+where no row has such a key (one token), or where the mask forbids every one of them (next_weight under a causal mask).
+special_weight is NaN where no token is special.
 
 One token: entropy 0, distance 0, self_weight 1, previous_weight and next_weight NaN.
 Every row masked: all NaN.
 """
+
+STATISTICS = tuple(DEFINITIONS)
+"""The names, in the order of the columns."""
 
 NEIGHBOURS = {"self_weight": 0, "previous_weight": -1, "next_weight": 1}
 ENTROPY, DISTANCE, FIRST, SPECIAL, PEAK = (
@@ -62,7 +87,8 @@ def summarize(layer: LayerAttention, *, special: Tensor, size: int) -> Summary:
     Returns:
         float32 statistics [head, statistic] and thumbnails [head, size, size] on the CPU.
     """
-    parts = _each(lambda part: _summarize(part, special, size), list(layer.parts()))
+    device = layer.tensors[0].device
+    parts = each(lambda part: _summarize(part, special, size), list(layer.parts()), device)
     return Summary(*(torch.cat(tables) for tables in zip(*parts, strict=True)))
 
 
@@ -75,13 +101,6 @@ def _summarize(layer: LayerAttention, special: Tensor, size: int) -> Summary:
         rows.add(block)
         _pool_rows(pooled, block, queries)
     return Summary(rows.means(), torch.nn.functional.adaptive_max_pool1d(pooled.cpu(), size))
-
-
-def _each(summary: Callable[[LayerAttention], Summary], parts: list[LayerAttention]) -> list[Summary]:
-    """Return the summary of each part, several at a time on a CPU."""
-    if len(parts) == 1 or parts[0].tensors[0].device.type != "cpu":
-        return [summary(part) for part in parts]
-    return list(workers_of_one_core().map(summary, parts))
 
 
 def _pool_rows(pooled: Tensor, block: Block, queries: int) -> None:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 
+Part = TypeVar("Part")
+Result = TypeVar("Result")
 _STARTING = threading.Lock()
+
+
+def each(work: Callable[[Part], Result], parts: Sequence[Part], device: torch.device) -> list[Result]:
+    """Return what the work makes of each part, several parts at a time where they are on a CPU."""
+    if len(parts) == 1 or device.type != "cpu":
+        return [work(part) for part in parts]
+    return list(workers_of_one_core().map(work, parts))
 
 
 def workers_of_one_core() -> ThreadPoolExecutor:

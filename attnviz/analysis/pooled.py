@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -11,7 +10,7 @@ from torch.nn import functional
 
 from attnviz.errors import OptionError
 from attnviz.layers import Block, LayerAttention
-from attnviz.workers import workers_of_one_core
+from attnviz.workers import each
 
 BLOCK_ROWS = 128
 """Rows that are worked out at a time, or one pixel's rows where these are more."""
@@ -72,15 +71,8 @@ def pooled(layer: LayerAttention, head: int, most: int) -> Pooled:
             shares[place] = _pooled_rows(across / peaks[rows, None].clamp_min(SMALLEST), tall)
         return _restricts(block, keys)
 
-    restricted = any(_each(add, range(0, queries, step), layer.tensors[0].device))
+    restricted = any(each(add, range(0, queries, step), layer.tensors[0].device))
     return Pooled(_without_forbidden(weights), _without_forbidden(shares), peaks, restricted)
-
-
-def _each(add: Callable[[int], bool], starts: range, device: torch.device) -> list[bool]:
-    """Call a function for each block of rows, several at a time on a CPU."""
-    if len(starts) == 1 or device.type != "cpu":
-        return [add(start) for start in starts]
-    return list(workers_of_one_core().map(add, starts))
 
 
 def _restricts(block: Block, keys: int) -> bool:
