@@ -2,7 +2,18 @@
 
 from plotly.graph_objects import Figure
 
+from attnviz.plots.compare import plot_comparison, plot_head_distances, plot_head_scatter
 from attnviz.plots.heads import plot_head, plot_heads
 from attnviz.plots.vectors import plot_movement, plot_similarity, plot_vectors
 
-__all__ = ["Figure", "plot_head", "plot_heads", "plot_movement", "plot_similarity", "plot_vectors"]
+__all__ = [
+    "Figure",
+    "plot_comparison",
+    "plot_head",
+    "plot_head_distances",
+    "plot_head_scatter",
+    "plot_heads",
+    "plot_movement",
+    "plot_similarity",
+    "plot_vectors",
+]

@@ -31,19 +31,23 @@ class HeadMap:
     key_labels: tuple[str, ...]
     has_sink: bool
 
+    @property
+    def masked(self) -> Tensor:
+        """The weights, NaN where not allowed."""
+        return self.weights.masked_fill(~self.allowed, torch.nan)
+
     def table(self) -> pd.DataFrame:
         """Return the weights as a table; position and token name a row, so that equal tokens stay apart."""
         rows = [f"{at} {label}" for at, label in enumerate(self.query_labels)]
         columns = [f"{at} {label}" for at, label in enumerate(self.key_labels)]
         if self.has_sink:
             columns[-1] = SINK  # which has no position
-        values = self.weights.masked_fill(~self.allowed, torch.nan).numpy()
-        return pd.DataFrame(values, index=rows, columns=columns).round(6)
+        return pd.DataFrame(self.masked.numpy(), index=rows, columns=columns).round(6)
 
 
 def read_head(view: View, head: int) -> HeadMap:
     """Return the map of a head of the layer in view."""
-    trace, layer, role = view.trace, view.layer, view.role
+    trace, layer, role = view.shown, view.layer, view.role
     weights, labels = trace.weights(layer, head, role), trace.key_tokens(role).labels
     allowed: Tensor = trace.allowed(layer, role, head=head)
     sink = trace.sink_weights(layer, head, role)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -21,8 +22,9 @@ CSS = """
 [data-testid="stSidebar"] [data-testid="stVerticalBlock"] {gap: .55rem;}
 [class*="st-key-field-"] label p {font-size: .82rem;}
 [data-testid="stLayoutWrapper"]:has(> [class*="st-key-hidden-"]), [class*="st-key-hidden-"] {display: none;}
-.st-key-examples button {min-height: 1.5rem; padding: 0; text-decoration: underline; text-underline-offset: 3px;}
-.st-key-examples button p {font-size: .82rem;}
+[class*="st-key-examples"] button {min-height: 1.5rem; padding: 0;}
+[class*="st-key-examples"] button p {text-decoration: underline; text-underline-offset: 3px;}
+[class*="st-key-examples"] button p {font-size: .82rem;}
 [class*="st-key-wrap"] > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"] {flex-wrap: wrap;}
 [class*="st-key-wrap"] > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]
   {min-width: min(100%, 20.5rem);}
@@ -30,8 +32,8 @@ CSS = """
 .st-key-field-view [data-testid="stButtonGroup"] {flex-wrap: nowrap; justify-content: flex-end;}
 .st-key-field-view button {padding: .1rem .7rem; min-height: 1.8rem;}
 [data-testid="stButtonGroup"] [data-selected="true"] p {color: var(--attnviz-text); font-weight: 600;}
-.st-key-boxes label p, .st-key-boxes [data-baseweb="select"] {font-size: .82rem;}
-.st-key-boxes [data-baseweb="select"] > div {min-height: 1.9rem;}
+[class*="st-key-boxes"] label p, [class*="st-key-boxes"] [data-baseweb="select"] {font-size: .82rem;}
+[class*="st-key-boxes"] [data-baseweb="select"] > div {min-height: 1.9rem;}
 .st-key-statistics [data-testid="stMetricLabel"] p {font-size: .78rem;}
 h3 {font-size: 1.02rem !important; padding: .2rem 0 !important;}
 [data-testid="stMetricValue"] {font-size: 1.05rem; font-weight: 600; font-variant-numeric: tabular-nums;}
@@ -66,9 +68,24 @@ def ink() -> Ink:
     return state.INKS[state.get("ink")]
 
 
-def render_figure(figure: Figure, key: str, *, bar: bool = True) -> None:
-    """Show a figure as wide as its place; `theme=None` keeps its own colours."""
-    st.plotly_chart(figure, key=key, theme=None, config=CHART_OPTIONS | {"displayModeBar": "hover" if bar else False})
+def chosen() -> Look:
+    """Return how figures are drawn now."""
+    return {"theme": theme(), "ink": ink()}
+
+
+def render_figure(figure: Figure, key: str, *, on_select: Callable[[], None] | None = None) -> None:
+    """Show a figure as wide as its place; `theme=None` keeps its own colours.
+
+    Args:
+        figure: the figure.
+        key: of the chart.
+        on_select: called when a person has chosen a point; what is chosen is in `st.session_state[key].selection`.
+    """
+    config = CHART_OPTIONS | {"displayModeBar": "hover"}
+    if on_select is None:
+        st.plotly_chart(figure, key=key, theme=None, config=config)
+    else:
+        st.plotly_chart(figure, key=key, theme=None, config=config, on_select=on_select, selection_mode="points")
 
 
 def render_failure(sentence: str) -> None:

@@ -60,7 +60,12 @@ def too_many_for_a_mean(view: View) -> str:
 
 
 def _wanted_heads(view: View) -> list[Place]:
-    match state.get("over"):
+    return heads_over(view, state.get("over"))
+
+
+def heads_over(view: View, over: str) -> list[Place]:
+    """Return the heads that one of `state.OVER` names; at least the open one."""
+    match over:
         case state.MARKED:
             return marked(view) or [view.place]
         case state.THIS_LAYER:
@@ -72,12 +77,12 @@ def _wanted_heads(view: View) -> list[Place]:
 
 def cells(view: View) -> int:
     """Return the cells of one map."""
-    return len(view.trace.query_tokens(view.role)) * len(view.trace.key_tokens(view.role))
+    return len(view.shown.query_tokens(view.role)) * len(view.shown.key_tokens(view.role))
 
 
 def longest(view: View) -> int:
     """Return the tokens of the longer side of a map."""
-    return max(len(view.trace.query_tokens(view.role)), len(view.trace.key_tokens(view.role)))
+    return max(len(view.shown.query_tokens(view.role)), len(view.shown.key_tokens(view.role)))
 
 
 def is_long(view: View) -> bool:
@@ -91,7 +96,7 @@ class Grid(NamedTuple):
     Attributes:
         pictures: uint8 [layer, head, size, size].
         masks: uint8 [layer, size, size], 0 where nothing is allowed.
-        statistics: a row per head.
+        statistics: a row per head, of the whole trace, whatever is hidden in the pictures.
     """
 
     pictures: Tensor
@@ -104,8 +109,8 @@ def grid(view: View, most: int) -> Grid:
     size = min(most, longest(view))
 
     def read() -> Grid:
-        trace, role = view.trace, view.role
-        return Grid(trace.thumbnails(role, size), trace.allowed_thumbnails(role, size), trace.statistics(role))
+        shown, role = view.shown, view.role
+        return Grid(shown.thumbnails(role, size), shown.allowed_thumbnails(role, size), view.trace.statistics(role))
 
     return cache.reading(("grid", view.name, size), read)
 
@@ -113,7 +118,7 @@ def grid(view: View, most: int) -> Grid:
 def overview(view: View) -> Pooled:
     """Return the open head in as many pixels as a screen has."""
     key = ("overview", view.name, view.place)
-    return cache.reading(key, lambda: pooled(view.trace.layer(view.layer, view.role), view.head, MOST_PIXELS))
+    return cache.reading(key, lambda: pooled(view.shown.layer(view.layer, view.role), view.head, MOST_PIXELS))
 
 
 def strongest_lines(view: View) -> dict[Place, Strongest] | None:
@@ -122,7 +127,7 @@ def strongest_lines(view: View) -> dict[Place, Strongest] | None:
         return None
 
     def read(place: Place) -> Strongest:
-        return strongest(head_map(view.trace, *place, view.role), MOST_KEYS)
+        return strongest(head_map(view.shown, *place, view.role), MOST_KEYS)
 
     places = shown_heads(view)
     return {place: cache.reading(("strongest", view.name, place), partial(read, place)) for place in places}
@@ -131,18 +136,18 @@ def strongest_lines(view: View) -> dict[Place, Strongest] | None:
 def chosen_token(view: View) -> tuple[str, int] | None:
     """Return the side and position of the token a person has chosen; None where that is none of this text."""
     at, side = state.get("token"), state.get("side")
-    tokens = view.trace.query_tokens(view.role) if side == "query" else view.trace.key_tokens(view.role)
+    tokens = view.shown.query_tokens(view.role) if side == "query" else view.shown.key_tokens(view.role)
     return (side, at) if 0 <= at < len(tokens) else None
 
 
 def last_query(view: View) -> tuple[str, int]:
     """Return the token that is looked at where none is chosen and no whole map is there to choose by."""
-    return "query", len(view.trace.query_tokens(view.role)) - 1
+    return "query", len(view.shown.query_tokens(view.role)) - 1
 
 
 def what_is_shared(view: View) -> Shared:
     """Return what the views need of the trace in view, and what is chosen in it."""
-    queries, keys = view.trace.query_tokens(view.role), view.trace.key_tokens(view.role)
+    queries, keys = view.shown.query_tokens(view.role), view.shown.key_tokens(view.role)
     shown, first, pinned = shown_heads(view), last_query(view), chosen_token(view)
     whole = _sent_whole(view, shown)
     maps = cache.reading(("maps", view.name, *whole), lambda: _maps(view, whole))
@@ -167,7 +172,7 @@ def _maps(view: View, places: list[Place]) -> dict[Place, Tensor]:
     """Return whole maps, read by threads that stay: those of Streamlit live for a run, and start torch's anew each."""
 
     def read(place: Place) -> Tensor:
-        return head_map(view.trace, *place, view.role)
+        return head_map(view.shown, *place, view.role)
 
     return dict(zip(places, workers_of_one_core().map(read, places), strict=True))
 
@@ -191,7 +196,7 @@ def _mean_line(view: View, places: list[Place], side: str, at: int) -> Tensor:
     rows, columns = (slice(at, at + 1), slice(None)) if side == "query" else (slice(None), slice(at, at + 1))
     total = torch.zeros(1)
     for layer, head in places:
-        weights = view.trace.weights(layer, head, view.role, rows, columns).flatten()
-        allowed = view.trace.layer(layer, view.role).allowed(rows, columns, head).cpu().flatten()
+        weights = view.shown.weights(layer, head, view.role, rows, columns).flatten()
+        allowed = view.shown.layer(layer, view.role).allowed(rows, columns, head).cpu().flatten()
         total = total + weights.masked_fill(~allowed, torch.nan)
     return total / len(places)

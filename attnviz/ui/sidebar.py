@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
+from attnviz.analysis.shown import ShownOptions
 from attnviz.models.load import PretrainedModel
 from attnviz.plots.theme import THEMES
 from attnviz.tokens import for_markdown
@@ -28,17 +31,25 @@ def render_sidebar(page: str) -> None:
         _render_model(show=not modules)
         _render_modules(show=modules)
         field("device")
-        field("ink")
+        _render_shown()
         _render_hidden(page)
+
+
+def _render_shown() -> None:
+    """Draw what is shown of a trace, and in which ink. What a position means changes with it: no token stays chosen."""
+    field("ink")
+    with st.expander("Words, and what is hidden", expanded=state.shown_options() != ShownOptions()):
+        for key in state.SHOWN:
+            field(key, on_change=partial(state.set_values, token=-1))
 
 
 def _render_hidden(page: str) -> None:
     """Draw what is chosen in the pictures themselves, so that it stays in the address."""
-    for key in ("over", "token", "side", "order", "tint", "top", "threshold", "strongest", "pairs", "horizontal"):
+    for key in ("over", "token", "side", "order", "tint", "top", "threshold", "strongest", "pairs", "horizontal", "b"):
         field(key, show=False)
-    if page != "heads":
-        for key in state.ON_HEADS:
-            field(key, show=False)
+    drawn = state.ON_PAGES.get(page, ())
+    for key in dict.fromkeys(key for keys in state.ON_PAGES.values() for key in keys if key not in drawn):
+        field(key, show=False)
 
 
 def _render_model(*, show: bool) -> None:

@@ -4,7 +4,7 @@ Each key is a Streamlit widget bound to a query parameter. Three rules make that
 Back and reload:
 
 - every widget is drawn on every run and on every page: Streamlit drops the parameter of a widget that is not
-  drawn. `field(key, show=False)` draws it where CSS hides it. The sidebar draws all but those of `ON_HEADS`.
+  drawn. `field(key, show=False)` draws it where CSS hides it. The sidebar draws all but those of `ON_PAGES`.
 - a widget takes its default from the table, never from `st.session_state`; code changes a key only in a
   callback (`set_values`), which adds one entry to the browser's history, so that Back undoes it.
 - what is read is checked again (`get`), since anything may stand in a URL.
@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import streamlit as st
 
+from attnviz.analysis.shown import ShownOptions
 from attnviz.devices import available_devices
 from attnviz.experiment import ARTICLE_EXAMPLE, Experiment
 from attnviz.locations import MINILM
@@ -28,8 +29,11 @@ from attnviz.models.catalogue import list_models
 from attnviz.plots.theme import Ink
 from attnviz.statistics import STATISTICS
 from attnviz.trace import ROLES
+from attnviz.ui.numbers import NUMBERS
 
 Kind = Literal["select", "choice", "segments", "text", "number", "toggle"]
+Reader = Callable[[str], Any]
+"""Returns the value of a key: `get`, or what another side of a comparison has."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,9 @@ VIEWS = ("Heatmap", "Lines", "Numbers")
 THIS_HEAD, MARKED, THIS_LAYER, EVERY_HEAD = OVER = ("this head", "marked heads", "this layer", "every head")
 MOST_MARKED = 8
 PAIRS = ("all", "AA", "AB", "BA", "BB")
+TOPICS = ("Table", "Likeness", "Averages", "Rollout", "Norms")
+COUNTED = ("alike", "by peak weight", "by what it writes")
+ALIGNMENTS = ("what fits", "words", "position", "none")
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -177,10 +184,47 @@ FIELDS: dict[str, Field] = {
     "strongest": Field("number", "Lines of a token", 0, low=0, high=4095, help="The strongest; 0 for as many as fit."),
     "pairs": Field("select", "Sentences joined by lines", "all", options=PAIRS),
     "horizontal": Field("toggle", "Lines from top to bottom", False),
+    "words": Field(
+        "toggle",
+        "Words instead of pieces",
+        False,
+        help="A word gets the sum over its pieces, and gives the mean over them.",
+    ),
+    "hide_special": Field("toggle", "Hide special tokens", False, help="Such as [CLS]; rows then sum to less than 1."),
+    "hide_punctuation": Field("toggle", "Hide punctuation", False, help="Rows then sum to less than 1."),
+    "hide_first": Field(
+        "toggle", "Hide the first token", False, help="Many heads rest on it: the weight that they have no use for."
+    ),
+    "normalise": Field("toggle", "Divide each row by its sum", False, help="So that what is left sums to 1 again."),
+    "cut": Field("number", "Hide weights below, in thousandths", 0, low=0, high=1000),
+    "average": Field("select", "What is compared", THIS_HEAD, options=OVER, help="One head, or the mean of several."),
+    "b": Field("text", "Side B", "", most=45_000),
+    "align": Field(
+        "select", "How B is laid over A", "what fits", options=ALIGNMENTS, help="Where the tokens of A and B differ."
+    ),
+    "topic": Field("segments", "About the heads", "Table", options=TOPICS),
+    "across": Field("select", "To the right", "distance", options=tuple(NUMBERS)),
+    "upward": Field("select", "Upward", "entropy", options=tuple(NUMBERS)),
+    "averaged": Field("select", "Mean of", THIS_LAYER, options=OVER[1:]),
+    "counted": Field(
+        "select",
+        "Each head counts",
+        "alike",
+        options=COUNTED,
+        help="Or by a number of its own, so that some count more.",
+    ),
+    "upto": Field("number", "Up to layer", 999, low=0, high=999),
 }
 
-ON_HEADS = ("view", "marked")
-"""What the Heads page draws beside its pictures; the sidebar draws it hidden on every other page."""
+SHOWN = ("words", "hide_special", "hide_punctuation", "hide_first", "normalise", "cut")
+"""What is shown of a trace, on every page."""
+
+ON_PAGES = {
+    "heads": ("view", "marked"),
+    "compare": ("average", "align", "marked"),
+    "statistics": ("topic", "across", "upward", "averaged", "counted", "upto", "marked"),
+}
+"""What a page draws beside its pictures; the sidebar draws it hidden on every other page."""
 
 
 def checked(key: str, value: Any) -> Any:
@@ -237,12 +281,22 @@ def _from_address(key: str) -> Any:
     field_, raw = FIELDS[key], st.query_params.get(key)
     if raw is None or not field_.in_address or not readable(key, raw):
         return field_.default
-    match field_.kind:
+    return read_raw(key, raw)
+
+
+def read_raw(key: str, raw: str) -> Any:
+    """Return the value that a readable text stands for."""
+    match FIELDS[key].kind:
         case "toggle":
             return raw == "true"
         case "number":
             return float(raw)
     return raw
+
+
+def raw_of(value: Any) -> str:
+    """Return the text that stands for a value in an address."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def set_values(**values: Any) -> None:
@@ -252,10 +306,10 @@ def set_values(**values: Any) -> None:
         st.session_state[key] = float(allowed) if FIELDS[key].kind == "number" else allowed
 
 
-def field(key: str, *, show: bool = True) -> Any:
+def field(key: str, *, show: bool = True, on_change: Callable[[], None] | None = None) -> Any:
     """Draw the widget of a key, hidden unless `show`, and return its value."""
     field_ = FIELDS[key]
-    common: dict[str, Any] = {"key": key, "help": field_.help}
+    common: dict[str, Any] = {"key": key, "help": field_.help, "on_change": on_change}
     common |= {"bind": "query-params"} if field_.in_address else {"persist_state": "session"}
     with st.container(key=f"field-{key}" if show else f"hidden-{key}", width="content" if key == "view" else "stretch"):
         match field_.kind:
@@ -290,29 +344,34 @@ class Checkpoint:
     remote_code: bool
 
 
-def checkpoint() -> Checkpoint:
+def checkpoint(read: Reader = get) -> Checkpoint:
     """Return the pretrained model that the state names."""
-    return Checkpoint(
-        get("checkpoint").strip(), get("device"), get("dtype"), get("revision").strip() or None, get("remote_code")
-    )
+    revision = read("revision").strip() or None
+    return Checkpoint(read("checkpoint").strip(), read("device"), read("dtype"), revision, read("remote_code"))
 
 
-def experiment() -> Experiment:
+def experiment(read: Reader = get) -> Experiment:
     """Return the toy experiment that the state describes."""
     return Experiment(
-        text=get("text"),
-        context=get("context"),
-        module=MODULES[get("module")],  # type: ignore[arg-type]
-        embedding=EMBEDDINGS[get("embedding")],  # type: ignore[arg-type]
-        heads=get("heads"),
-        dimension=get("dimension"),
-        positions=get("positions") == "sinusoidal",
-        causal=get("mask") == "causal",
-        scale=get("scale"),
-        weights=get("weights"),
-        seed=get("seed"),
-        device=get("device"),
+        text=read("text"),
+        context=read("context"),
+        module=MODULES[read("module")],  # type: ignore[arg-type]
+        embedding=EMBEDDINGS[read("embedding")],  # type: ignore[arg-type]
+        heads=read("heads"),
+        dimension=read("dimension"),
+        positions=read("positions") == "sinusoidal",
+        causal=read("mask") == "causal",
+        scale=read("scale"),
+        weights=read("weights"),
+        seed=read("seed"),
+        device=read("device"),
     )
+
+
+def shown_options() -> ShownOptions:
+    """Return what is to be shown of a trace."""
+    chosen = {key: get(key) for key in SHOWN if key != "cut"}
+    return ShownOptions(**chosen, threshold=get("cut") / 1000)
 
 
 def marked_heads(raw: str) -> list[tuple[int, int]]:

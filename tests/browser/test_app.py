@@ -148,17 +148,3 @@ def test_heads_that_do_not_divide_are_explained_and_kept(open_app):
     field.press("Enter")
     expect(page.get_by_text("divides embed_dim = 16, got num_heads = 5", exact=False)).to_be_visible()
     expect(field).to_have_value("5")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])  # 800: test_views
-@pytest.mark.parametrize(("name", "path"), [("heads", f"/?text={DOG.replace(' ', '+')}"), ("vectors", "/vectors")])
-def test_pages_fit_the_window(open_app, name, path, width, scheme):
-    page = open_app(path, width=width, scheme=scheme)
-    expect(page.locator(".js-plotly-plot .hm").first).to_be_visible()
-    overflow = page.evaluate(
-        "(() => { const m = document.querySelector('[data-testid=stMain]'); return m.scrollWidth - m.clientWidth })()"
-    )
-    assert overflow <= 0
-    page.wait_for_timeout(500)
-    keep_screenshot(page, f"{name}-{scheme}-{width}")

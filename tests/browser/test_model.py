@@ -5,7 +5,6 @@ import re
 import pytest
 from gestures import open_in_grid, settle
 from playwright.sync_api import expect
-from screens import keep_screenshot
 
 import attnviz
 
@@ -90,17 +89,3 @@ def test_a_model_that_is_not_here_asks_before_it_is_fetched(open_app):
     page = open_app("/?source=Model&checkpoint=google-bert/bert-base-uncased")
     expect(page.get_by_text("is not on this machine", exact=False)).to_be_visible()
     expect(page.get_by_role("button", name="Load it")).to_be_visible()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])  # 800: test_views
-@pytest.mark.parametrize("name", ["heads", "vectors"])
-def test_model_pages_fit_the_window(open_app, name, width, scheme):
-    page = open_app(f"/{'' if name == 'heads' else name}?source=Model", width=width, scheme=scheme)
-    expect(page.locator(".js-plotly-plot .hm").first).to_be_visible()
-    overflow = page.evaluate(
-        "(() => { const m = document.querySelector('[data-testid=stMain]'); return m.scrollWidth - m.clientWidth })()"
-    )
-    assert overflow <= 0
-    page.wait_for_timeout(800)
-    keep_screenshot(page, f"model-{name}-{scheme}-{width}")

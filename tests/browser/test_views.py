@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from gestures import centre_in_grid, open_in_grid, settle
 from playwright.sync_api import expect
 from screens import keep_screenshot
@@ -237,34 +236,6 @@ def test_the_pieces_follow_a_switch_of_theme(open_model):
     expect(token(page, IT)).to_have_css("border-top-color", "rgb(255, 155, 66)")
     settle(page)
     assert canvas.evaluate(pixel) < 110
-
-
-PAGES = {
-    "modules": "/?view=Heatmap",
-    "grid": "/?source=Model&order=entropy&tint=distance",
-    "lines": "/?source=Model&view=Lines&over=this+layer",
-    "lines-across": "/?source=Model&view=Lines&horizontal=true",
-    "numbers": "/?source=Model&view=Numbers",
-    "map": f"/?text={LETTERS.replace(' ', '+')}",
-    "vectors": "/vectors?source=Model",
-}
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", PAGES)
-def test_every_page_is_accessible_and_fits_a_narrow_window(open_app, name, scheme):
-    page = open_app(PAGES[name], width=800, scheme=scheme)
-    expect(page.locator(".st-key-grid canvas.all, .st-key-inputs .hm").first).to_be_visible()
-    settle(page)
-    page.wait_for_timeout(1500)
-    overflow = page.evaluate(
-        "(() => { const m = document.querySelector('[data-testid=stMain]'); return m.scrollWidth - m.clientWidth })()"
-    )
-    assert overflow <= 0
-    found = Axe().run(page).response["violations"]
-    serious = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")]
-    assert serious == []
-    keep_screenshot(page, f"{name}-{scheme}-800")
 
 
 def test_the_lines_of_a_module_are_those_of_its_weights(open_app):

@@ -87,6 +87,14 @@ class OpenPage:
         """The z of each heatmap of a figure."""
         return [_array(cells["z"]) for cells in self.figures()[key]["data"]]
 
+    def all_points(self, key: str) -> dict[tuple[int, int], tuple[float, float]]:
+        """Where each head stands in a figure of points."""
+        found = {}
+        for points in self.figures()[key]["data"]:
+            for place, x, y in zip(points["customdata"], _array(points["x"]), _array(points["y"]), strict=True):
+                found[int(place[0]), int(place[1])] = (float(x), float(y))
+        return found
+
     def labels(self, key: str, axis: str) -> list[str]:
         """What stands along an axis of a figure."""
         found = self.figures()[key]["layout"][f"{axis}axis"]
@@ -121,8 +129,8 @@ def _key(identity: str) -> str:
 def _array(values) -> np.ndarray:
     if isinstance(values, list):
         return np.array(values)
-    shape = [int(size) for size in str(values["shape"]).split(",")]
-    return np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"]).reshape(shape)
+    flat = np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"])
+    return flat.reshape([int(size) for size in str(values["shape"]).split(",")]) if "shape" in values else flat
 
 
 def _sent_array(block: bytes, type: str, shape: list[int], offset: int) -> np.ndarray:

@@ -15,7 +15,7 @@ DOG = "the cat saw the dog because the dog was loud"
 
 def view_of(**options) -> View:
     trace = run_experiment(Experiment(text=DOG, **options)).trace
-    return View(trace, trace.role(), 0, 0, "", "")
+    return View(trace, trace, trace.role(), 0, 0, "", "", "")
 
 
 def head_map(weights: Tensor, labels, *, has_sink: bool = False) -> HeadMap:

@@ -14,7 +14,7 @@ DOG = "the cat saw the dog because the dog was loud"
 
 
 def view_of(trace: AttentionTrace, layer: int = 0, head: int = 0) -> View:
-    return View(trace, trace.role(), layer, head, "", "a name")
+    return View(trace, trace, trace.role(), layer, head, "", "a name", "a name")
 
 
 def long_trace(tokens: int) -> AttentionTrace:

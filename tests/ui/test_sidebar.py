@@ -3,10 +3,10 @@
 import pytest
 
 from attnviz.errors import LoadError
-from attnviz.ui.state import EXAMPLES, FIELDS
+from attnviz.ui.state import EXAMPLES, FIELDS, SHOWN
 
 ELSEWHERE = "someone/not-on-this-machine"
-COMMON = {"source", "device", "ink", "view", "marked"}
+COMMON = {"source", "device", "ink", "view", "marked", *SHOWN}
 MODEL = {"checkpoint", "sentence", "dtype", "revision", "remote_code"}
 
 

@@ -14,8 +14,10 @@ from torch import Tensor
 from attnviz.models.load import LayerShape
 from attnviz.plots import plot_head, plot_heads
 from attnviz.plots.theme import THEMES
+from attnviz.statistics import STATISTICS
 from attnviz.tokens import for_markdown
 from attnviz.ui import look, sending, state
+from attnviz.ui.boxes import render_head_boxes
 from attnviz.ui.components.frame import link_chart
 from attnviz.ui.components.grid import GridOptions, LayerRow, Statistic, render_grid
 from attnviz.ui.components.lines import LineOptions, render_lines
@@ -23,23 +25,14 @@ from attnviz.ui.components.map import Axis, render_map
 from attnviz.ui.components.selection import Place, answer_questions, share_selection
 from attnviz.ui.components.strip import render_strip
 from attnviz.ui.headmap import read_head
+from attnviz.ui.numbers import NUMBERS
 from attnviz.ui.view import View, current_view, open_head
 
-STATISTIC_WORDS = {
-    "entropy": ("entropy", "{:.2f} nats", "How spread the weights are: 0 = all on one key, ln(keys) = all alike."),
-    "distance": ("distance", "{:.1f} tokens", "How far away what is attended to stands, on average."),
-    "previous_weight": ("previous", "{:.2f}", "Mean weight on the token before."),
-    "special_weight": ("special", "{:.2f}", "Mean weight on special tokens such as [CLS], together."),
-}
-GRID_STATISTICS = (
-    Statistic("entropy", "entropy", 2, "nats"),
-    Statistic("distance", "distance", 1, "tokens"),
-    Statistic("self_weight", "self"),
-    Statistic("previous_weight", "previous"),
-    Statistic("next_weight", "next"),
-    Statistic("first_weight", "first token"),
-    Statistic("special_weight", "special"),
-    Statistic("peak_weight", "peak"),
+SHOWN_BELOW = ("entropy", "distance", "previous_weight", "special_weight")
+"""The statistics of the open head that are written out."""
+
+GRID_STATISTICS = tuple(
+    Statistic(name, NUMBERS[name].title.lower(), NUMBERS[name].decimals, NUMBERS[name].unit) for name in STATISTICS
 )
 PIXELS = 32
 """Of a side of a small picture, at most."""
@@ -52,7 +45,7 @@ def render_heads() -> None:
     """Show the heads in view."""
     view = current_view()
     if view is None:
-        for key in state.ON_HEADS:
+        for key in state.ON_PAGES["heads"]:
             state.field(key, show=False)
         return
     shared = sending.what_is_shared(view)
@@ -73,7 +66,7 @@ def render_heads() -> None:
 
 def _line(view: View, shown: list[Place], side: str, at: int) -> Tensor | None:
     """Return the weights of a token that the browser asks for; None where there is no such token."""
-    tokens = view.trace.query_tokens(view.role) if side == "query" else view.trace.key_tokens(view.role)
+    tokens = view.shown.query_tokens(view.role) if side == "query" else view.shown.key_tokens(view.role)
     return sending.mean_line(view, shown, side, at) if 0 <= at < len(tokens) else None
 
 
@@ -104,7 +97,7 @@ def _render_every_head(view: View) -> None:
     """Show all heads of the role as small pictures, and two boxes that open one too."""
     shapes = _shapes(view)
     st.subheader("Every head", anchor=False)
-    _render_boxes(view)
+    render_head_boxes(view, partial(open_head, view))
     with st.spinner("Reading every head", show_time=True):
         pictures, masks, table = sending.grid(view, PIXELS)
     render_grid(
@@ -137,19 +130,6 @@ def _shapes(view: View) -> list[LayerShape]:
     return [shape for shape in view.model.shapes[view.role] if shape.layer in layers]
 
 
-def _render_boxes(view: View) -> None:
-    """Let a layer and a head be chosen by name: for the keyboard, and for those who do not see the grid."""
-    layers, heads = view.trace.layers(view.role), range(view.trace.heads(view.layer, view.role))
-    st.session_state["pick-layer"], st.session_state["pick-head"] = view.place
-
-    def picked() -> None:
-        open_head(view, st.session_state["pick-layer"], st.session_state["pick-head"])
-
-    with st.container(horizontal=True, key="boxes", gap="small"):
-        st.selectbox("Layer", layers, key="pick-layer", on_change=picked)
-        st.selectbox("Head", heads, key="pick-head", on_change=picked)
-
-
 def _shape_words(shape: LayerShape) -> str:
     """Return what is special about a layer."""
     window = "" if shape.window is None else f"sliding window of {shape.window} tokens"
@@ -176,7 +156,7 @@ def _render_open_head(view: View) -> None:
 
 def _render_heatmap(view: View) -> None:
     part = read_head(view, view.head)
-    figure = plot_head(part.weights, part.query_labels, part.key_labels, allowed=part.allowed, **_look())
+    figure = plot_head(part.weights, part.query_labels, part.key_labels, allowed=part.allowed, **look.chosen())
     look.render_figure(figure, "open-head")
     link_chart("open-head", accent=THEMES[look.theme()].accent)
     masked = "" if bool(part.allowed.all()) else "Hatched cells are not allowed by the mask."
@@ -185,7 +165,7 @@ def _render_heatmap(view: View) -> None:
 
 def _render_map(view: View) -> None:
     """Show a head that is too long for Plotly."""
-    trace, (layer, head), role = view.trace, view.place, view.role
+    trace, (layer, head), role = view.shown, view.place, view.role
     with st.spinner("Reading the head", show_time=True):
         overview = sending.overview(view)
 
@@ -226,7 +206,7 @@ def _render_line_table(view: View) -> None:
     """Show the numbers of the chosen token, where a table of the whole head would be too large."""
     side, at = sending.chosen_token(view) or sending.last_query(view)
     weights = sending.mean_line(view, [view.place], side, at)
-    queries, keys = view.trace.query_tokens(view.role), view.trace.key_tokens(view.role)
+    queries, keys = view.shown.query_tokens(view.role), view.shown.key_tokens(view.role)
     chosen, others = (queries, keys) if side == "query" else (keys, queries)
     words = "what it attends to" if side == "query" else "what attends to it"
     st.caption(for_markdown(f"Token {at}, {chosen.labels[at]}: {words}. Choose another in the text above."))
@@ -236,8 +216,12 @@ def _render_line_table(view: View) -> None:
 def _render_head_words(view: View, *words: str) -> None:
     """Say what the picture shows: which weights, after which mask, and what is special about the layer."""
     has_sink = view.trace.layer(view.layer, view.role).rule.sink is not None
-    sums = "each row, with its sink, sums to 1." if has_sink else "each whole row sums to 1."
-    said = [f"Weights after the softmax over keys; {sums}", *filter(None, words), *_layer_words(view)]
+    sums = "; each row, with its sink, sums to 1." if has_sink else "; each whole row sums to 1."
+    said = [
+        f"Weights after the softmax over keys{sums if view.shown is view.trace else '.'}",
+        *filter(None, words),
+        *_layer_words(view),
+    ]
     st.caption(for_markdown(" ".join(said)))
 
 
@@ -262,9 +246,9 @@ def _render_statistics(view: View, table: pd.DataFrame) -> None:
     """Show what the open head does in four numbers."""
     row = table[(table["layer"] == view.layer) & (table["head"] == view.head)].iloc[0]
     with st.container(horizontal=True, key="statistics", gap="small"):
-        for name, (words, form, meaning) in STATISTIC_WORDS.items():
-            value = "n/a" if pd.isna(row[name]) else form.format(row[name])
-            st.metric(words, value, help=meaning, width="content")
+        for name in SHOWN_BELOW:
+            number = NUMBERS[name]
+            st.metric(number.title.lower(), number.written(row[name]), help=number.help, width="content")
 
 
 def _render_side_by_side(view: View) -> None:
@@ -287,9 +271,5 @@ def _render_heads_figure(view: View, heads: int) -> None:
     parts = [read_head(view, head) for head in range(heads)]
     weights: Tensor = torch.stack([part.weights for part in parts])
     allowed: Tensor = torch.stack([part.allowed for part in parts])
-    figure = plot_heads(weights, parts[0].query_labels, parts[0].key_labels, allowed=allowed, **_look())
+    figure = plot_heads(weights, parts[0].query_labels, parts[0].key_labels, allowed=allowed, **look.chosen())
     look.render_figure(figure, "all-heads")
-
-
-def _look() -> look.Look:
-    return {"theme": look.theme(), "ink": look.ink()}

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict"
 import { test } from "node:test"
-import { boxOf } from "../../../attnviz/ui/components/frame/frame.js"
+import { boxOf } from "../../../attnviz/ui/components/frame/place.js"
 import { captionOf, inkedSide, largest, strongest } from "../../../attnviz/ui/components/strip/words.js"
 
 test("the ink lies on the other side of the chosen token", () => {

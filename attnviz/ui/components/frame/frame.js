@@ -1,5 +1,6 @@
 // Joins a Plotly map to the selection: frames the chosen row or column, and chooses the row under the pointer.
 import { selection, unpack } from "../shared.js"
+import { boxOf, frameOn, place } from "./place.js"
 
 export default function ({ data, parentElement }) {
   const host = parentElement.host ?? parentElement
@@ -40,44 +41,7 @@ function listen(chart) {
 
 function draw({ chart, header }) {
   if (!chart?.isConnected || !chart._fullLayout?.xaxis) return
-  const frame = frameOf(chart)
   const box = selection.token && boxOf(chart._fullLayout, selection.token)
-  frame.hidden = !box
-  if (!box) return
-  Object.assign(frame.style, {
-    left: `${box.left}px`,
-    top: `${box.top}px`,
-    width: `${box.width}px`,
-    height: `${box.height}px`,
-    border: `2px solid ${getComputedStyle(chart).getPropertyValue("--st-primary-color") || header.accent}`,
-  })
-}
-
-function frameOf(chart) {
-  const existing = chart.querySelector(".attnviz-frame")
-  if (existing) return existing
-  const frame = document.createElement("div")
-  frame.className = "attnviz-frame"
-  Object.assign(frame.style, {
-    position: "absolute",
-    pointerEvents: "none",
-    boxSizing: "border-box",
-    borderRadius: "2px",
-  })
-  chart.style.position = "relative"
-  chart.append(frame)
-  return frame
-}
-
-/** Where the row or column of a token is in the chart, in pixels; null where it is outside what is shown. */
-export function boxOf({ xaxis, yaxis }, { side, at }) {
-  const axis = side === "query" ? yaxis : xaxis
-  const [one, other] = [axis.l2p(at - 0.5), axis.l2p(at + 0.5)]
-  const from = Math.max(0, Math.min(one, other))
-  const to = Math.min(axis._length, Math.max(one, other))
-  if (to <= from) return null
-  const across = { left: xaxis._offset, width: xaxis._length }
-  const down = { top: yaxis._offset, height: yaxis._length }
-  if (side === "query") return { ...across, top: yaxis._offset + from, height: to - from }
-  return { ...down, left: xaxis._offset + from, width: to - from }
+  const colour = getComputedStyle(chart).getPropertyValue("--st-primary-color") || header.accent
+  place(frameOn(chart, "attnviz-frame"), box, `2px solid ${colour}`)
 }
