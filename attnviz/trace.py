@@ -79,6 +79,7 @@ class AttentionTrace:
         inputs: Tensor | None = None,
         outputs: Tensor | None = None,
         key_inputs: Tensor | None = None,
+        hidden_states: Mapping[str, Sequence[Tensor]] | None = None,
         support: Support,
         name: str = "",
         notices: Sequence[str] = (),
@@ -92,6 +93,7 @@ class AttentionTrace:
             inputs: vectors into the traced stack, [query token, d_model]; kept as float32 on the CPU, like the next.
             outputs: vectors out of the traced stack, [query token, d_model].
             key_inputs: for cross-attention, the vectors attended to, [key token, d_model].
+            hidden_states: per role, what enters the first layer and what leaves each layer, [query token, d_model].
             support: how the trace came about.
             name: what was traced, for titles.
             notices: what a person should know about this trace, a sentence each (a text that was shortened).
@@ -106,6 +108,9 @@ class AttentionTrace:
         self.notices = tuple(notices)
         self._query_tokens, self._key_tokens = dict(query_tokens), dict(key_tokens)
         self._layers: dict[tuple[str, int], LayerAttention] = {}
+        self._hidden_states: dict[str, tuple[Tensor, ...]] = {}
+        for role, states in (hidden_states or {}).items():
+            self._add_states(role, states)
         for layer in layers:
             self._add(layer)
         self._layers = dict(sorted(self._layers.items(), key=lambda item: (ROLES.index(item[0][0]), item[0][1])))
@@ -128,6 +133,13 @@ class AttentionTrace:
             )
         self._layers[place] = layer
 
+    def _add_states(self, role: str, states: Sequence[Tensor]) -> None:
+        kept = [state.detach().float().cpu() for state in states]
+        tokens, lengths = self._query_tokens.get(role, ()), sorted({len(state) for state in kept})
+        if lengths not in ([], [len(tokens)]):
+            raise ShapeError(f"Expected vectors of {len(tokens)} {role} tokens, got {lengths} in hidden_states.")
+        self._hidden_states[role] = tuple(kept)
+
     def __repr__(self) -> str:
         """Return the shape in a line."""
         parts = ", ".join(f"{role}: {len(self.layers(role))} layers" for role in self.roles) or "no attention"
@@ -144,6 +156,7 @@ class AttentionTrace:
         """Bytes kept, each storage counted once however many layers share it."""
         tensors = [tensor for layer in self._layers.values() for tensor in layer.tensors]
         tensors += [tensor for tensor in (self.inputs, self.outputs, self.key_inputs) if tensor is not None]
+        tensors += [tensor for states in self._hidden_states.values() for tensor in states]
         storages = [tensor.untyped_storage() for tensor in tensors]
         return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
@@ -183,6 +196,19 @@ class AttentionTrace:
     def key_tokens(self, role: str | None = None) -> TokenSequence:
         """Return the tokens attended to: the columns of every map."""
         return self._key_tokens[self.role(role)]
+
+    def hidden_states(self, role: str | None = None) -> tuple[Tensor, ...]:
+        """Return the vectors between the layers of a role's stack, float32 [query token, d_model] each.
+
+        The first is what enters the first layer, the next what leaves it, and so on for all layers of the stack, those
+        without attention among them: layer number n gives out `hidden_states()[n + 1]`. The last is before the final
+        norm, where `outputs` are after it. Of a module they are its inputs and its outputs. Empty where they were not
+        kept; `notices` say why.
+        """
+        role = self.role(role)
+        if self.support.how == "module" and self.inputs is not None and self.outputs is not None:
+            return (self.inputs, self.outputs)
+        return self._hidden_states.get(role, ())
 
     def queries(self, layer: int, head: int, role: str | None = None) -> Tensor:
         """Return Q of a head, float32 [query, d_head], after rotary embedding where the model has one."""
@@ -264,7 +290,7 @@ class AttentionTrace:
         return torch.nn.functional.linear(concatenated, projection.weight.float().cpu(), bias)
 
     def statistics(self, role: str | None = None) -> pd.DataFrame:
-        """Return one row per head: layer, head and the columns defined at `attnviz.statistics.STATISTICS`.
+        """Return one row per head: layer, head and the columns defined at `attnviz.statistics.DEFINITIONS`.
 
         entropy in nats, distance in tokens, the others weights of 0 to 1; NaN where a term has no meaning.
         """

@@ -141,6 +141,7 @@ class ShownTrace(AttentionTrace):
             inputs=_vectors(base.inputs, of_vectors),
             outputs=_vectors(base.outputs, of_vectors),
             key_inputs=_vectors(base.key_inputs, keys.get("cross")),
+            hidden_states={role: _states(base, role, queries[role]) for role in base.roles},
             support=base.support,
             name=base.name,
             notices=base.notices,
@@ -253,6 +254,12 @@ def _side(tokens: TokenSequence, options: ShownOptions, role: str) -> _Side:
         )
     shown = tokens.merged(kept) if options.words else tokens.select([at for group in kept for at in group])
     return _Side(Groups.of(kept, len(tokens)), shown)
+
+
+def _states(base: AttentionTrace, role: str, side: _Side) -> list[Tensor]:
+    """Return the vectors between the layers of the tokens that are shown."""
+    states = (_vectors(state, side) for state in base.hidden_states(role))
+    return [state for state in states if state is not None]
 
 
 def _vectors(vectors: Tensor | None, side: _Side | None) -> Tensor | None:

@@ -1,14 +1,11 @@
-"""How alike vectors are, and where they stand in a plane."""
+"""How alike vectors are, and how long."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.errors import ShapeError
+from attnviz.errors import OptionError
 
 
 def cosine_similarity(left: Tensor, right: Tensor | None = None) -> Tensor:
@@ -25,51 +22,33 @@ def cosine_similarity(left: Tensor, right: Tensor | None = None) -> Tensor:
     return (_directions(left) @ _directions(right).T).float()
 
 
+def nearest_tokens(vectors: Tensor, at: int, *, most: int = 5) -> list[tuple[int, float]]:
+    """Return the positions whose vectors point most like that of one position, and their cosines, the largest first.
+
+    Args:
+        vectors: [token, d_model], those of one sentence.
+        at: the position that is compared with all others.
+        most: how many at most.
+
+    Returns:
+        At equal cosines the earlier position comes first. A vector of 0, which has no direction, has NaN and comes
+        last; so has every one where that at `at` is 0.
+
+    Raises:
+        OptionError: no such position.
+    """
+    if not 0 <= at < len(vectors):
+        raise OptionError(f"Expected a position of 0 to {len(vectors) - 1}, got {at}.")
+    cosines = cosine_similarity(vectors[at : at + 1], vectors)[0]
+    ranked = cosines.nan_to_num(-torch.inf).argsort(descending=True, stable=True).tolist()
+    return [(other, float(cosines[other])) for other in ranked if other != at][:most]
+
+
+def norms(vectors: Tensor) -> Tensor:
+    """Return how long vectors are (Euclidean), float32 [..., token], of [..., token, d_model], in their own unit."""
+    return vectors.detach().cpu().double().norm(dim=-1).float()
+
+
 def _directions(vectors: Tensor) -> Tensor:
     vectors = vectors.cpu().double()
     return vectors / vectors.norm(dim=-1, keepdim=True)  # 0 / 0 is NaN
-
-
-class Plane(NamedTuple):
-    """Two sets of vectors in one plane."""
-
-    before: np.ndarray  # [token, 2]
-    after: np.ndarray  # [token, 2]
-    explained: tuple[float, float] | None  # share of the variance along each axis; None: the vectors' own two axes
-
-
-def project_to_plane(before: Tensor, after: Tensor) -> Plane:
-    """Return where inputs and outputs stand in one plane.
-
-    Vectors of two dimensions keep their own axes. Others are projected onto the two principal components of
-    both sets together (`sklearn.decomposition.PCA`), so that the two can be compared.
-
-    Args:
-        before: [token, d_model].
-        after: [token, d_model].
-
-    Raises:
-        ShapeError: the two have different shapes.
-    """
-    if before.shape != after.shape:
-        raise ShapeError(f"Expected two sets of one shape, got {list(before.shape)} and {list(after.shape)}.")
-    both = torch.cat([before, after]).cpu().double().numpy()
-    if both.shape[1] == 2:  # noqa: PLR2004
-        plane, explained = both, None
-    else:
-        plane, explained = _principal_components(both)
-    return Plane(plane[: len(before)], plane[len(before) :], explained)
-
-
-def _principal_components(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
-    """Return the first two principal components [token, 2] and their shares of the variance."""
-    from sklearn.decomposition import PCA
-
-    kept = min(2, *vectors.shape)
-    if (vectors == vectors[0]).all():  # all vectors equal: one point, and no direction to project on
-        return np.zeros((len(vectors), 2)), (0.0, 0.0)
-    analysis = PCA(n_components=kept, svd_solver="full")
-    plane = np.zeros((len(vectors), 2))
-    plane[:, :kept] = analysis.fit_transform(vectors)
-    shares = [*analysis.explained_variance_ratio_.tolist(), 0.0][:2]
-    return plane, (shares[0], shares[1])

@@ -20,7 +20,16 @@ from attnviz.models.fallback import BUDGET
 from attnviz.models.stacks import choose_stacks
 from attnviz.models.support import check, rounding
 from attnviz.models.texts import Encoded, add_generated, add_target, encode
-from attnviz.models.tracing import Run, assemble, check_layers, check_vocabulary, input_table, run_once
+from attnviz.models.tracing import (
+    Run,
+    assemble,
+    check_layers,
+    check_vocabulary,
+    hidden_states,
+    input_table,
+    run_once,
+)
+from attnviz.models.vectors import HIDDEN_BUDGET
 from attnviz.pretrained import load_tokenizer, load_weights, locate, longest_input, model_files
 from attnviz.trace import ROLES, AttentionTrace, Support
 
@@ -111,6 +120,7 @@ class PretrainedModel:
         self.tokenizer = tokenizer
         self.max_length = longest_input(hf_model, tokenizer)
         self._overhead = 0.0  # seconds of the probe's run
+        self._widths: tuple[int, ...] = ()  # of the vectors that a trace keeps between the layers, stack by stack
         self.support, recorded = self._check()
         self.shapes = {role: tuple(map(LayerShape.of, recorded[role])) for role in ROLES if role in recorded}
 
@@ -243,7 +253,8 @@ class PretrainedModel:
         ids = self.tokenizer(text, pair, verbose=False)["input_ids"]
         tokens = len(ids) if self.max_length is None else min(len(ids), self.max_length)
         shapes = [shape for layers in self.shapes.values() for shape in layers]
-        kept = sum(
+        vectors = [tokens * width for width in self._widths]
+        kept = sum(size for size in vectors if 4 * size <= HIDDEN_BUDGET) + sum(
             tokens**2 * shape.heads
             if shape.d_head is None
             else tokens * shape.d_head * (shape.heads + 2 * shape.key_heads)
@@ -268,9 +279,16 @@ class PretrainedModel:
             run = self._timed_run(encoded.inputs)
             chosen, _ = choose_stacks(run.collector.recorded)
             difference = check(self.hf_model, encoded.inputs, chosen)
+            self._widths = _widths(run, chosen)
         except SupportError as error:
             return Support("none", None, str(error)), {}
         return Support(run.how, difference, rounding(self.dtype) if difference else ""), chosen
+
+
+def _widths(run: Run, chosen: dict[str, list[Recorded]]) -> tuple[int, ...]:
+    """Return how many numbers a token's vectors between the layers are together, for each stack they are kept of."""
+    found = {id(states): sum(state.shape[-1] for state in states) for states in hidden_states(run, chosen)[0].values()}
+    return tuple(found.values())
 
 
 def load_model(

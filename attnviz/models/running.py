@@ -53,7 +53,8 @@ def run_listening(
     model: nn.Module, inputs: Mapping[str, Any], collector: Collector, mode: TorchFunctionMode
 ) -> tuple[StackVectors, Any]:
     """Run a model once with a collector; return the vectors of its stacks and its output."""
-    vectors = StackVectors(model)
+    sequences = collector.sequences
+    vectors = StackVectors(model, batch=sequences.batch, item=sequences.item)
 
     def active() -> bool:
         return ACTIVE.get() is collector

@@ -14,7 +14,7 @@ from attnviz.models.fallback import BUDGET, is_known, record_weights
 from attnviz.models.running import run_listening
 from attnviz.models.sequences import Sequences, is_index
 from attnviz.models.stacks import choose_stacks
-from attnviz.models.vectors import StackVectors, rows_of
+from attnviz.models.vectors import HIDDEN_BUDGET, StackVectors, rows_of
 from attnviz.tokens import TokenSequence
 from attnviz.trace import AttentionTrace, Support
 
@@ -22,6 +22,8 @@ NO_ATTENTION = (
     "No attention over tokens was seen in this model: it has none (Mamba, RWKV), or one of another kind that gives no "
     "softmax weights (YOSO, MRA). Choose another model."
 )
+
+NOT_BETWEEN = "The vectors after each layer of this model are not known: {}."
 
 
 @dataclass
@@ -123,18 +125,69 @@ def assemble(
     chosen, left_out = choose_stacks(run.collector.recorded)
     queries = {role: _tokens(run, group[0], 0, tokenizer, known or {}) for role, group in chosen.items()}
     keys = {role: _tokens(run, group[0], 1, tokenizer, known or {}) for role, group in chosen.items()}
-    main = next(chosen[role] for role in ("decoder", "encoder", "cross") if role in chosen)
+    main = next(role for role in ("decoder", "encoder", "cross") if role in chosen)
+    hidden, unkept = hidden_states(run, chosen)
+    entering = run.vectors.entering.get(chosen[main][0].place.stack)
     return AttentionTrace(
         [one.layer for group in chosen.values() for one in group],
         query_tokens=queries,
         key_tokens=keys,
-        inputs=_vectors(run, run.vectors.entering.get(main[0].place.stack), main[0], 0),
-        outputs=_outputs(run, main[0]),
+        inputs=hidden[main][0] if main in hidden else _vectors(run, entering, chosen[main][0], 0),
+        outputs=_outputs(run, chosen[main][0]),
         key_inputs=_key_inputs(run, chosen, inputs),
         support=Support(run.how, run.difference, "; ".join(str(error) for error in run.collector.failures.values())),
         name=getattr(model, "name_or_path", "") or type(model).__name__,
-        notices=tuple(_left_out(role, stack, group) for (role, stack), group in left_out.items()),
+        hidden_states=hidden,
+        notices=(*(_left_out(role, stack, group) for (role, stack), group in left_out.items()), *unkept),
     )
+
+
+def hidden_states(
+    run: Run, chosen: Mapping[str, list[Recorded]]
+) -> tuple[dict[str, tuple[Tensor, ...]], tuple[str, ...]]:
+    """Return what enters the first layer of each role's stack and what leaves each layer, float32 on the CPU.
+
+    Args:
+        run: what the model left.
+        chosen: the layers of each role.
+
+    Returns:
+        Per role [token, d_model] each; a role of which they are not kept is left out, and a sentence says why.
+    """
+    stacks: dict[str, tuple[Tensor, ...]] = {}  # kept once for the roles of one stack
+    found, reasons = {}, {}
+    for role, group in chosen.items():
+        stack = group[0].place.stack
+        try:
+            stacks[stack] = stacks[stack] if stack in stacks else _stack_states(run, group)
+            found[role] = stacks[stack]
+        except SupportError as error:
+            reasons[stack] = str(error)
+    return found, tuple(reasons.values())
+
+
+def _stack_states(run: Run, group: list[Recorded]) -> tuple[Tensor, ...]:
+    """Return the vectors before and after each layer of one stack; SupportError where they are not known."""
+    one, vectors = group[0], run.vectors
+    stacks = sorted({other.place.stack for other in group})
+    if len(stacks) > 1:
+        raise SupportError(NOT_BETWEEN.format(f"the layers stand in several stacks ({', '.join(stacks)})"))
+    stack = stacks[0]
+    if vectors.needed[stack] and not vectors.between[stack]:
+        raise SupportError(
+            f"The vectors after each layer are not kept: they take more than {HIDDEN_BUDGET >> 20} MiB for this text. "
+            "Shorten it to see them."
+        )
+    if one.place.path.removeprefix(f"{stack}.").isdigit() or not vectors.layers(stack):
+        raise SupportError(NOT_BETWEEN.format("the model has no list of whole layers"))
+    states = [_vectors(run, hidden, one, 0) for hidden in (vectors.entering.get(stack), *vectors.between[stack])]
+    kept = tuple(state.float().cpu() for state in states if state is not None)
+    if len(kept) < len(states):
+        raise SupportError(NOT_BETWEEN.format("they are not [token, d_model], one for each token"))
+    highest = max(other.layer.layer for other in group)
+    if highest + 1 >= len(kept):
+        raise SupportError(NOT_BETWEEN.format(f"{len(kept) - 1} layers ran, but one has the number {highest}"))
+    return kept
 
 
 def _left_out(role: str, stack: str, group: list[Recorded]) -> str:

@@ -300,6 +300,14 @@ def test_vectors_go_with_the_tokens():
     assert torch.equal(show(crossed, ShownOptions(hide_special=True)).key_inputs, crossed.key_inputs[1:])
 
 
+def test_what_leaves_each_layer_goes_with_the_tokens(minilm):
+    trace = minilm.trace("a cat")
+    view = show(trace, ShownOptions(hide_special=True))
+    for seen, whole in zip(view.hidden_states(), trace.hidden_states(), strict=True):
+        assert torch.equal(seen, whole[1:-1])
+    assert len(view.hidden_states()) == 7
+
+
 def test_the_same_tokens_stay_the_same_and_all_else_is_kept(minilm):
     trace = minilm.trace("a cat")
     view = show(trace, WORDS)

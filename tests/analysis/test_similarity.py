@@ -1,11 +1,13 @@
-"""Cosines against PyTorch's, the plane against a singular value decomposition by hand."""
+"""Cosines against PyTorch's, lengths against NumPy's."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
 
-from attnviz.analysis.similarity import cosine_similarity, project_to_plane
-from attnviz.errors import ShapeError
+from attnviz.analysis.similarity import cosine_similarity, nearest_tokens, norms
+from attnviz.errors import OptionError
 
 
 def normal(*shape, seed=0):
@@ -34,53 +36,38 @@ def test_a_vector_of_zeros_has_no_direction():
     assert torch.equal(cosine_similarity(vectors).isnan(), expected)
 
 
-@pytest.mark.parametrize("dimension", [3, 7, 64])
-def test_the_plane_holds_the_two_strongest_directions(dimension):
-    before, after = normal(5, dimension), 2 * normal(5, dimension, seed=1) + 1
-    plane = project_to_plane(before, after)
-    both = torch.cat([before, after]).double().numpy()
-    centred = both - both.mean(axis=0)
-    _, values, directions = np.linalg.svd(centred, full_matrices=False)
-    expected = centred @ directions[:2].T
-    got = np.concatenate([plane.before, plane.after])
-    for axis in range(2):
-        sign = np.sign(got[:, axis] @ expected[:, axis])
-        np.testing.assert_allclose(got[:, axis] * sign, expected[:, axis], atol=1e-9)
-    np.testing.assert_allclose(plane.explained, (values**2 / (values**2).sum())[:2], atol=1e-12)
+@pytest.mark.parametrize("at", [0, 3, 18])
+def test_the_nearest_come_first_and_without_the_token_itself(at):
+    vectors = normal(19, 7)
+    cosines = torch.nn.functional.cosine_similarity(vectors, vectors[at], dim=-1)
+    expected = [int(other) for other in cosines.argsort(descending=True) if int(other) != at]
+    found = nearest_tokens(vectors, at, most=18)
+    assert [other for other, _ in found] == expected
+    np.testing.assert_allclose([cosine for _, cosine in found], cosines[expected], atol=1e-6)
+    assert nearest_tokens(vectors, at, most=3) == found[:3]
+    assert len(nearest_tokens(vectors, at)) == 5
 
 
-def test_two_dimensions_keep_their_own_axes():
-    before, after = normal(5, 2), normal(5, 2, seed=1)
-    plane = project_to_plane(before, after)
-    np.testing.assert_array_equal(plane.before, before)
-    np.testing.assert_array_equal(plane.after, after)
-    assert plane.explained is None
+def test_of_equal_cosines_the_earlier_comes_first_and_zeros_last():
+    vectors = torch.tensor([[1.0, 0], [0, 0], [2, 0], [3, 0], [0, -1], [-1, 0]])
+    found = nearest_tokens(vectors, 2, most=9)
+    assert found[:4] == [(0, 1.0), (3, 1.0), (4, 0.0), (5, -1.0)]
+    assert found[4][0] == 1
+    assert math.isnan(found[4][1])
+    assert all(math.isnan(cosine) for _, cosine in nearest_tokens(vectors, 1))
+    assert nearest_tokens(vectors[:1], 0) == []
 
 
-def test_one_dimension_lies_on_a_line():
-    plane = project_to_plane(normal(5, 1), normal(5, 1, seed=1))
-    assert plane.before.shape == plane.after.shape == (5, 2)
-    assert not plane.before[:, 1].any()
-    assert plane.explained == pytest.approx((1, 0))
+@pytest.mark.parametrize("at", [-1, 5])
+def test_a_position_that_is_not_there_is_said(at):
+    with pytest.raises(OptionError, match=f"0 to 4, got {at}"):
+        nearest_tokens(normal(5, 3), at)
 
 
-def test_one_token_moves_along_the_first_axis():
-    before, after = normal(1, 7), normal(1, 7, seed=1)
-    plane = project_to_plane(before, after)
-    assert np.linalg.norm(plane.after - plane.before) == pytest.approx((after - before).norm().item())
-    assert plane.explained == pytest.approx((1, 0))
-
-
-@pytest.mark.parametrize("value", [0.0, 0.1, 1 / 3])
-@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (5, 7)])
-def test_equal_vectors_are_one_point(value, shape):
-    vectors = torch.full(shape, value, dtype=torch.float64)
-    plane = project_to_plane(vectors, vectors)
-    assert not plane.before.any()
-    assert not plane.after.any()
-    assert plane.explained == (0, 0)
-
-
-def test_two_sets_of_different_shape_are_refused_with_both():
-    with pytest.raises(ShapeError, match=r"\[5, 3\] and \[5, 4\]"):
-        project_to_plane(normal(5, 3), normal(5, 4))
+@pytest.mark.parametrize("scale", [1, 1e30])
+def test_norms_of_any_number_of_sets(scale):
+    vectors = normal(3, 5, 7) * scale
+    expected = np.sqrt((vectors.double().numpy() ** 2).sum(axis=-1))
+    assert norms(vectors).dtype == torch.float32
+    np.testing.assert_allclose(norms(vectors), expected, rtol=1e-6)
+    assert torch.equal(norms(vectors[1]), norms(vectors)[1])

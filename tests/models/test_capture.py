@@ -78,7 +78,8 @@ def test_tensors_are_views_and_small():
     trace = attnviz.trace_model(model, zoo.token_ids(1, 17))
     layer = trace.layer(1)
     assert layer.query.untyped_storage().data_ptr() == layer.value.untyped_storage().data_ptr()  # of one projection
-    kept = 3 * 3 * 17 * zoo.WIDTH * 4 + 3 * zoo.HEADS * 17 * 4 + 2 * 17 * zoo.WIDTH * 4
+    vectors = 1 + 3 + 1  # into the first layer, out of each, after the norm
+    kept = 3 * 3 * 17 * zoo.WIDTH * 4 + 3 * zoo.HEADS * 17 * 4 + vectors * 17 * zoo.WIDTH * 4
     assert trace.nbytes == kept
 
 

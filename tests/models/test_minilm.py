@@ -160,4 +160,17 @@ def test_a_longer_text_is_estimated_to_take_and_keep_more(model):
     short, long = model.estimate("a cat"), model.estimate("a cat " * 200)
     assert (short.tokens, long.tokens) == (4, 402)
     assert long.seconds > short.seconds
-    assert long.bytes == 402 * 4 * LAYERS * HEADS * 32 * 3
+    assert long.bytes == 402 * 4 * (LAYERS * HEADS * 32 * 3 + (LAYERS + 1) * 384)
+
+
+def test_the_vectors_after_each_layer_are_those_transformers_gives(model, eager):
+    text = TEXTS["an ordinary sentence"]
+    trace = model.trace(text)
+    states = trace.hidden_states()
+    with torch.no_grad():
+        own = eager(**model.tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+    assert len(states) == len(own) == LAYERS + 1
+    for state, expected in zip(states, own, strict=True):
+        torch.testing.assert_close(state, expected[0], atol=1e-5, rtol=0)
+    assert torch.equal(states[0], trace.inputs)
+    assert torch.equal(states[-1], trace.outputs)  # BERT has no norm after its last layer

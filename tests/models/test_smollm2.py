@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import attnviz
+from attnviz.models.lens import logit_lens
 
 VARIABLE = "ATTNVIZ_SMOLLM2"
 SENTENCE = "The capital of France is"
@@ -79,6 +80,11 @@ def test_a_real_decoder_is_traced_exactly(path):
     assert trace.support == model.support
     assert_traced(trace, inputs["input_ids"][0].tolist())
     assert_heads_share_keys(trace)
+
+    lens = logit_lens(model, trace)
+    assert lens.difference < 1e-3
+    assert torch.equal(lens.ids[-1, :, 0], logits[0].argmax(-1))
+    assert lens.labels[-1, -1, 0] == "␣Paris"
 
     model.hf_model.set_attn_implementation("eager")
     with torch.no_grad():
