@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -19,6 +19,7 @@ from attnviz.attention import (
     set_weights,
 )
 from attnviz.devices import resolve_device
+from attnviz.edits import Edits, Module, put_weights, weights_of
 from attnviz.embeddings import (
     EmbeddedText,
     PretrainedEmbedding,
@@ -33,8 +34,6 @@ from attnviz.trace import AttentionTrace
 
 ModuleName = Literal["self", "cross", "multi-head self", "multi-head cross"]
 EmbeddingName = Literal["article", "random", "one-hot", "pretrained input", "pretrained contextual"]
-
-Module = SelfAttention | CrossAttention | MultiHeadSelfAttention | MultiHeadCrossAttention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +53,8 @@ class Experiment:
         weights: the module's projections.
         seed: of random vectors and random weights.
         device: where the module computes, "auto" for the fastest present.
+        edits: numbers put into cells of the vectors, the projections and the mask, as `attnviz.edits.Edits` writes
+            them; `run_experiment` reads it.
 
     Raises:
         OptionError: module, embedding or weights is none of the choices.
@@ -71,6 +72,7 @@ class Experiment:
     weights: WeightKind = "random"
     seed: int = 0
     device: str = "auto"
+    edits: str = ""
 
     def __post_init__(self) -> None:
         for name, known in (("module", ModuleName), ("embedding", EmbeddingName), ("weights", WeightKind)):
@@ -106,14 +108,23 @@ class Outcome:
     Attributes:
         trace: the module's trace.
         notices: sentences a person should read beside the picture.
+        matrices: what the trace was made of, [row, column] each, by the names of `attnviz.edits.MATRICES`: vectors
+            without positions, projections as in Q = XW^Q + b^Q with biases [1, column], the mask as booleans. With
+            positions, also these, "positions", which are no one's to edit.
+        unedited: the same before the edits.
     """
 
     trace: AttentionTrace
     notices: tuple[str, ...]
+    matrices: Mapping[str, Tensor]
+    unedited: Mapping[str, Tensor]
 
 
 def run_experiment(experiment: Experiment, embedding: PretrainedEmbedding | None = None) -> Outcome:
     """Return the trace of an experiment.
+
+    Edits come in where a person reads the numbers: the vectors of the words before positions are added, then the
+    projections and the mask.
 
     Args:
         experiment: what was chosen.
@@ -121,20 +132,42 @@ def run_experiment(experiment: Experiment, embedding: PretrainedEmbedding | None
 
     Raises:
         TextError: a text is empty, or has words the chosen vectors do not know.
-        OptionError: two choices do not fit each other, as heads that do not divide the width.
+        OptionError: two choices do not fit each other, as heads that do not divide the width, or an edit is of a
+            matrix or a cell that there is not.
     """
+    edits = Edits.parse(experiment.edits)
     texts = [experiment.text, experiment.context] if experiment.crosses else [experiment.text]
     embedded = _embed(experiment, texts, embedding)
+    module = _module(experiment, embedded[0].vectors.shape[-1])
+    unedited = _matrices(experiment, embedded, module)
+    matrices = edits.applied(unedited)
+    put_weights(module, matrices)
+    trace = _traced(experiment, module, matrices, [part.tokens for part in embedded])
+    return Outcome(trace, tuple(_notices(experiment, embedded, matrices)), matrices, unedited)
+
+
+def _matrices(experiment: Experiment, embedded: Sequence[EmbeddedText], module: Module) -> dict[str, Tensor]:
+    """Return every matrix of the computation, by name."""
+    vectors = dict(zip(("x", "context"), (part.vectors for part in embedded), strict=False))
+    queries, keys = len(embedded[0].vectors), len(embedded[-1].vectors)
+    causal = experiment.causal and not experiment.crosses
+    mask = causal_mask(queries) if causal else torch.ones(queries, keys, dtype=torch.bool)
+    longest = max(queries, keys)
+    positions = {"positions": sinusoidal_positions(longest, vectors["x"].shape[-1])} if experiment.positions else {}
+    return {**vectors, **positions, **weights_of(module), "mask": mask}
+
+
+def _traced(
+    experiment: Experiment, module: Module, matrices: Mapping[str, Tensor], tokens: Sequence[TokenSequence]
+) -> AttentionTrace:
+    """Return the trace of the module on the vectors, with positions where there are some."""
     device = resolve_device(experiment.device)
-    vectors = [_with_positions(part.vectors, experiment.positions).to(device) for part in embedded]
-    module = _module(experiment, vectors[0].shape[-1]).to(device)
-    tokens = [part.tokens for part in embedded]
+    module = module.to(device)
+    vectors = [_with_positions(matrices[name], matrices).to(device) for name in ("x", "context") if name in matrices]
+    mask = None if matrices["mask"].all() else matrices["mask"]
     if isinstance(module, CrossAttention | MultiHeadCrossAttention):
-        trace = module.trace(*vectors, tokens=tokens[0], key_tokens=tokens[1])
-    else:
-        mask = causal_mask(len(vectors[0])) if experiment.causal else None
-        trace = module.trace(vectors[0], tokens=tokens[0], mask=mask)
-    return Outcome(trace, tuple(_notices(experiment, embedded)))
+        return module.trace(*vectors, tokens=tokens[0], key_tokens=tokens[1], mask=mask)
+    return module.trace(vectors[0], tokens=tokens[0], mask=mask)
 
 
 def _module(experiment: Experiment, width: int) -> Module:
@@ -182,36 +215,35 @@ def _toy(experiment: Experiment, words: Sequence[str], vocabulary: Sequence[str]
     return random_vectors(words, experiment.dimension, seed=experiment.seed)
 
 
-def _with_positions(vectors: Tensor, positions: bool) -> Tensor:
-    """Return the vectors, with sinusoidal positions added where asked for."""
-    return vectors + sinusoidal_positions(*vectors.shape) if positions else vectors
+def _with_positions(vectors: Tensor, matrices: Mapping[str, Tensor]) -> Tensor:
+    """Return the vectors, with positions added where there are some."""
+    return vectors + matrices["positions"][: len(vectors)] if "positions" in matrices else vectors
 
 
-def _notices(experiment: Experiment, embedded: Sequence[EmbeddedText]) -> list[str]:
+def _notices(experiment: Experiment, embedded: Sequence[EmbeddedText], matrices: Mapping[str, Tensor]) -> list[str]:
     """Return what a person should know beside the picture."""
     notices = [
         f"Shortened to the {len(part.tokens)} tokens the model takes; the last {part.dropped} tokens went."
         for part in embedded
         if part.dropped
     ]
-    repeated = None if experiment.positions else _first_repeated(embedded[0])
+    repeated = None if experiment.positions else _first_repeated(embedded[0].tokens.labels, matrices["x"])
     if repeated:
         label, first, second = repeated
         alike = f"“{label}” stands at positions {first} and {second} with the same vector, so its queries are the same "
-        if experiment.causal and not experiment.crosses:
-            alike += "and only the mask tells the two apart."
-        else:
+        if matrices["mask"].all():
             alike += "and no head can tell the two apart."
+        else:
+            alike += "and only the mask tells the two apart."
         notices.append(f"{alike} Add sinusoidal positions to see them differ.")
     return notices
 
 
-def _first_repeated(embedded: EmbeddedText) -> tuple[str, int, int] | None:
+def _first_repeated(labels: Sequence[str], vectors: Tensor) -> tuple[str, int, int] | None:
     """Return a label that stands twice with one vector, and the first two such positions."""
-    labels, vectors = embedded.tokens.labels, embedded.vectors
-    seen: dict[str, int] = {}
-    for position, label in enumerate(labels):
-        first = seen.setdefault(label, position)
-        if first != position and torch.equal(vectors[first], vectors[position]):
+    seen: dict[tuple[str, bytes], int] = {}
+    for position, (label, vector) in enumerate(zip(labels, vectors, strict=True)):
+        first = seen.setdefault((label, vector.numpy().tobytes()), position)
+        if first != position:
             return label, first, position
     return None

@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from attnviz.attention import CrossAttention, MultiHeadSelfAttention, set_weights
+from attnviz.analysis.comparison import js_divergence
+from attnviz.attention import CrossAttention, MultiHeadSelfAttention, causal_mask, set_weights
+from attnviz.diversity import heads_diversity, with_heads
+from attnviz.edits import MOST_EDITS, Cell, Edits
 from attnviz.embeddings import load_embedding
 from attnviz.errors import OptionError, TextError
 from attnviz.experiment import ARTICLE_EXAMPLE, EmbeddingName, Experiment, ModuleName, run_experiment
@@ -227,3 +230,175 @@ def test_set_weights_is_repeated_by_its_seed_and_leaves_the_global_state():
     set_weights(modules[0], "identity")
     assert all(torch.equal(part.weight, torch.eye(8)) for part in modules[0].children())
     assert all(part.weight.requires_grad for part in modules[0].children())
+
+
+EDITED = "x:2.3=-1;context:1.0=0.25;q:0.1=0.5;bq:0.11=2;k:3.3=-7;v:11.0=1e-05;o:4.10=0.125;bo:0.0=3;mask:0.2=0"
+CROSS = {"context": "a loud dog", "module": "multi-head cross", "heads": 3, "dimension": 12}
+
+
+def test_edits_are_read_back_as_they_are_written():
+    edits = Edits.parse(EDITED)
+    assert str(edits) == EDITED
+    assert edits[Cell("k", 3, 3)] == -7
+    assert len(edits) == 9
+    assert Edits.parse(str(edits)) == edits
+    assert (
+        str(Edits.parse(" o:4.10=.125 ;; x:2.3=5;x:2.3=-1.0;")) == "x:2.3=-1;o:4.10=0.125"
+    )  # the last of a cell counts
+    assert str(Edits.parse("")) == ""
+    third = Edits.parse(f"x:0.0={1 / 3}")
+    assert Edits.parse(str(third)) == third
+    assert third[Cell("x", 0, 0)] == float(torch.tensor(1 / 3))
+    assert str(edits.without("q").without("mask")) == EDITED.replace("q:0.1=0.5;", "", 1).replace(";mask:0.2=0", "")
+
+
+@pytest.mark.parametrize("positions", [False, True])
+def test_edits_stand_in_the_matrices_and_nowhere_else(positions):
+    outcome, plain = run(**CROSS, positions=positions, edits=EDITED), run(**CROSS, positions=positions)
+    for name, matrix in outcome.unedited.items():
+        assert torch.equal(matrix, plain.matrices[name])
+        changed = {Cell(name, *at): float(outcome.matrices[name][tuple(at)])
+                   for at in (outcome.matrices[name] != matrix).nonzero().tolist()}  # fmt: skip
+        assert changed == {cell: number for cell, number in Edits.parse(EDITED).items() if cell.matrix == name}
+    assert set(outcome.matrices) == set(outcome.unedited)
+    assert ("positions" in outcome.matrices) == positions
+
+
+@pytest.mark.parametrize("positions", [False, True])
+def test_an_edited_experiment_is_the_equations_on_the_edited_matrices(positions):
+    outcome = run(**CROSS, positions=positions, edits=EDITED)
+    given, trace = outcome.matrices, outcome.trace
+    x, context = (given[name].double() for name in ("x", "context"))
+    if positions:  # added to what a person has edited
+        assert given["x"][2, 3] == -1
+        x, context = (part + given["positions"][: len(part)].double() for part in (x, context))
+    torch.testing.assert_close(trace.inputs, x.float())
+    parts = [
+        (vectors @ given[name].double() + given[f"b{name}"].double()).unflatten(1, (3, 4)).transpose(0, 1)
+        for name, vectors in (("q", x), ("k", context), ("v", context))
+    ]
+    heads = nn.functional.scaled_dot_product_attention(*parts, attn_mask=given["mask"])
+    expected = heads.transpose(0, 1).flatten(1) @ given["o"].double() + given["bo"].double()
+    torch.testing.assert_close(trace.outputs, expected.float(), atol=1e-5, rtol=1e-5)
+    assert trace.allowed(0).sum() == 10 * 3 - 1
+    assert not trace.allowed(0)[0, 2]
+
+
+def test_edits_do_not_reach_the_experiment_without_them():
+    before = run().trace.outputs
+    edited = run(edits="x:0.0=9;q:0.0=9;bo:0.0=9").trace.outputs
+    assert torch.equal(run().trace.outputs, before)
+    assert not torch.allclose(edited, before)
+    assert run(edits=";").trace.outputs.equal(before)
+    assert hash(Experiment(text="a", edits=EDITED)) != hash(Experiment(text="a"))
+
+
+@pytest.mark.parametrize("module", get_args(ModuleName))
+def test_the_matrices_of_a_module_are_those_of_the_equations(module):
+    outcome = run(module=module, context="a loud dog", edits="bq:0.5=1;q:2.5=3")
+    given, trace = outcome.matrices, outcome.trace
+    queries = torch.cat([trace.queries(0, head) for head in range(trace.heads(0))], dim=1)
+    torch.testing.assert_close(queries, given["x"] @ given["q"] + given["bq"], atol=1e-5, rtol=1e-5)
+    assert ("o" in given) == ("multi-head" in module)
+    assert ("context" in given) == ("cross" in module)
+    assert given["mask"].shape == (10, 3 if "cross" in module else 10)
+    assert trace.support.how == "module"
+
+
+def test_mask_edits_open_and_close_cells():
+    causal = run(causal=True, edits="mask:2.5=1;mask:4.0=0")
+    expected = causal_mask(10)
+    expected[2, 5], expected[4, 0] = True, False
+    assert torch.equal(causal.trace.allowed(0), expected)
+    assert torch.equal(causal.unedited["mask"], causal_mask(10))
+    assert causal.trace.weights(0, 0)[2, 5] > 0
+    closed = run(edits="mask:3.1=0")
+    assert closed.trace.weights(0, 2)[3, 1] == 0
+    assert "only the mask" in closed.notices[0]
+    row = ";".join(f"mask:6.{column}=0" for column in range(10))
+    assert not run(edits=row).trace.weights(0, 1)[6].any()
+
+
+def test_a_notice_is_of_the_edited_vectors():
+    assert "at positions 0 and 3" in run().notices[0]
+    assert "at positions 3 and 6" in run(edits="x:0.0=5").notices[0]
+
+
+def test_a_table_becomes_edits_and_back():
+    plain = run(heads=2, dimension=6).unedited["q"]
+    table = plain[:, 3:].clone()
+    table[1, 0], table[5, 2] = 0.5, -2
+    kept = Edits.parse("q:0.1=7;q:4.4=8;x:0.0=1")
+    edits = kept.with_table("q", plain, table, first_column=3)
+    assert str(edits) == "x:0.0=1;q:0.1=7;q:1.3=0.5;q:5.5=-2"  # 4.4 was set back
+    edited = edits.applied({"q": plain, "x": torch.zeros(1, 1)})["q"]
+    assert torch.equal(edited[:, 3:], table)
+    assert not Edits().with_table("q", plain, plain)
+    mask = torch.tensor([[True, False], [True, True]])
+    assert str(Edits().with_table("mask", mask, mask.T)) == "mask:0.1=1;mask:1.0=0"
+
+
+@pytest.mark.parametrize(
+    ("edits", "sentence"),
+    [
+        ("q:0.1", r"such as q:0.1=0.5 .*got 'q:0.1'"),
+        ("q:0.1=", "got 'q:0.1='"),
+        ("q:-1.0=2", "got 'q:-1.0=2'"),
+        ("q:0.1=one", "got 'q:0.1=one'"),
+        ("<b>" + "x" * 90, r"got '<b>x{37}'"),
+        ("w:0.1=1", "x, context, q.*got one of 'w'"),
+        ("q:0.1=nan", r"row 0, column 1 of W\^Q, got nan"),
+        ("bv:0.1=inf", r"−1,000,000 to 1,000,000 in row 0, column 1 of b\^V, got inf"),
+        ("x:0.1=-1000001", "got -1e"),
+        ("mask:0.1=0.5", "1 .may attend. or 0 in row 0, column 1 of the mask, got 0.5"),
+        ("q:16.0=1", r"within W\^Q \[16, 16\], got row 16, column 0"),
+        ("bk:1.0=1", r"within b\^K \[1, 16\], got row 1, column 0"),
+        ("x:0.16=1", r"within X \[10, 16\], got row 0, column 16"),
+        ("mask:0.10=1", r"within the mask \[10, 10\], got row 0, column 10"),
+        ("context:0.0=1", r"Expected an edit of x \(X\), q .*, got one of context"),
+        (";".join(f"q:0.{at}=1" for at in range(MOST_EDITS + 1)), "at most 256 edited cells, got 257"),
+    ],
+)
+def test_an_edit_that_cannot_be_is_refused_with_a_sentence(edits, sentence):
+    with pytest.raises(OptionError, match=sentence):
+        run(edits=edits)
+
+
+def test_one_head_has_no_output_projection_to_edit():
+    with pytest.raises(OptionError, match="got one of o"):
+        run(module="self", edits="o:0.0=1")
+    assert run(module="self", edits="bv:0.0=1").matrices["bv"][0, 0] == 1
+
+
+def test_the_largest_numbers_are_still_numbers():
+    edits = ";".join(f"{name}:0.{at}=1000000" for name in "xqkvo" for at in range(8))
+    outcome = run(dimension=8, heads=1, edits=edits)
+    assert outcome.trace.outputs.isfinite().all()
+    assert all_weights(outcome.trace).isfinite().all()
+
+
+def test_diversity_is_the_mean_over_pairs_of_heads():
+    experiment = Experiment(text=DOGS, device="cpu", seed=5)
+    table = heads_diversity(experiment)
+    assert table["heads"].tolist() == [1, 2, 4, 8]
+    assert table["d_head"].tolist() == [16, 8, 4, 2]
+    assert math.isnan(table["divergence"][0])
+    for at, heads in enumerate((2, 4, 8), start=1):
+        weights = all_weights(run(heads=heads, seed=5).trace)
+        pairs = [js_divergence(weights[i], weights[j]).mean() for i in range(heads) for j in range(i)]
+        assert table["divergence"][at] == pytest.approx(float(sum(pairs) / len(pairs)), abs=1e-6)
+    assert heads_diversity(experiment, counts=(3, 4, 5))["heads"].tolist() == [4]  # 3 and 5 do not divide 16
+
+
+def test_more_heads_of_the_same_experiment_read_the_same_projections():
+    alone = Experiment(text=DOGS, context="a loud dog", module="cross", edits="q:0.0=1", device="cpu")
+    several = with_heads(alone, 4)
+    assert (several.module, several.heads, several.edits) == ("multi-head cross", 4, "q:0.0=1")
+    one, four = run_experiment(with_heads(alone, 1)), run_experiment(several)
+    assert all(torch.equal(one.matrices[name], four.matrices[name]) for name in one.matrices)
+    assert with_heads(replace(alone, module="self"), 2).module == "multi-head self"
+
+
+def test_heads_that_are_all_alike_have_no_diversity():
+    table = heads_diversity(Experiment(text="one", device="cpu"), counts=(2, 4))
+    assert table["divergence"].tolist() == [0, 0]

@@ -12,7 +12,7 @@ ORDER = (
     *("errors", "load_errors", "hub", "locations", "workers"),
     *("rules", "tokens", "layers", "statistics", "trace"),
     *("devices", "attention", "pretrained", "embeddings", "models"),
-    *("analysis", "experiment", "plots", "export", "ui", "app"),
+    *("analysis", "edits", "experiment", "diversity", "plots", "export", "ui", "app"),
 )
 """From the top to the bottom; a folder is one part."""
 

@@ -4,7 +4,8 @@ from plotly.graph_objects import Figure
 
 from attnviz.plots.compare import plot_comparison, plot_head_distances, plot_head_scatter
 from attnviz.plots.heads import plot_head, plot_heads
-from attnviz.plots.vectors import plot_movement, plot_similarity, plot_vectors
+from attnviz.plots.steps import plot_products, plot_spread, plot_step
+from attnviz.plots.vectors import plot_lens, plot_movement, plot_norms, plot_similarity, plot_vectors
 
 __all__ = [
     "Figure",
@@ -13,7 +14,12 @@ __all__ = [
     "plot_head_distances",
     "plot_head_scatter",
     "plot_heads",
+    "plot_lens",
     "plot_movement",
+    "plot_norms",
+    "plot_products",
     "plot_similarity",
+    "plot_spread",
+    "plot_step",
     "plot_vectors",
 ]
