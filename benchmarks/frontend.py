@@ -326,7 +326,9 @@ def page(found: Sequence[Row], floor: Measured, machine: str) -> str:
         lines = [line(*one) for one in found if one[0].view == view]
         if lines:
             parts += ["", f"## {title}", ""]
-            parts += ["| layers × heads, tokens | tool | made | first | again | sent | memory | heap | elements | hover |"]
+            parts += [
+                "| layers × heads, tokens | tool | made | first | again | sent | memory | heap | elements | hover |"
+            ]
             parts += ["|---|---|--:|--:|--:|--:|--:|--:|--:|--:|", *lines]
     return "\n".join(parts) + "\n"
 

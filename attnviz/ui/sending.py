@@ -82,7 +82,12 @@ def cells(view: View) -> int:
 
 def longest(view: View) -> int:
     """Return the tokens of the longer side of a map."""
-    return max(len(view.shown.query_tokens(view.role)), len(view.shown.key_tokens(view.role)))
+    return longest_of(view.shown, view.role)
+
+
+def longest_of(trace: AttentionTrace, role: str) -> int:
+    """Return the tokens of the longer side of the maps of a role."""
+    return max(len(trace.query_tokens(role)), len(trace.key_tokens(role)))
 
 
 def is_long(view: View) -> bool:

@@ -45,7 +45,7 @@ def _render_shown() -> None:
 
 def _render_hidden(page: str) -> None:
     """Draw what is chosen in the pictures themselves, so that it stays in the address."""
-    for key in ("over", "token", "side", "order", "tint", "top", "threshold", "strongest", "pairs", "horizontal", "b"):
+    for key in state.IN_PICTURES:
         field(key, show=False)
     drawn = state.ON_PAGES.get(page, ())
     for key in dict.fromkeys(key for keys in state.ON_PAGES.values() for key in keys if key not in drawn):

@@ -89,6 +89,9 @@ VIEWS = ("Heatmap", "Lines", "Numbers")
 THIS_HEAD, MARKED, THIS_LAYER, EVERY_HEAD = OVER = ("this head", "marked heads", "this layer", "every head")
 MOST_MARKED = 8
 PAIRS = ("all", "AA", "AB", "BA", "BB")
+PLANE, SPACE, NEIGHBOURS = "a plane (PCA)", "space (PCA)", "a plane (t-SNE)"
+LESSONS = ("One head", "Why √d", "Why several heads")
+TELLINGS = ("all at once", "one at a time")
 TOPICS = ("Table", "Likeness", "Averages", "Rollout", "Norms")
 COUNTED = ("alike", "by peak weight", "by what it writes")
 ALIGNMENTS = ("what fits", "words", "position", "none")
@@ -213,16 +216,34 @@ FIELDS: dict[str, Field] = {
         options=COUNTED,
         help="Or by a number of its own, so that some count more.",
     ),
+    "lesson": Field("segments", "What to follow", LESSONS[0], options=LESSONS),
+    "telling": Field("segments", "Steps", TELLINGS[0], options=TELLINGS),
+    "step": Field("number", "Step", 0, low=0, high=99),
+    "row": Field("number", "Query", 0, low=0, high=1_000_000),
+    "column": Field("number", "Key", 0, low=0, high=1_000_000),
+    "depth": Field("number", "Vectors to the right", 9999, low=1, high=9999),
+    "projection": Field("select", "Shown in", PLANE, options=(PLANE, SPACE, NEIGHBOURS)),
+    "through": Field("toggle", "Through all layers", False),
+    "screen": Field("number", "Screen of the guide", 1, low=1, high=10),
+    "edits": Field("text", "Edited numbers", "", most=8_000),
     "upto": Field("number", "Up to layer", 999, low=0, high=999),
 }
 
 SHOWN = ("words", "hide_special", "hide_punctuation", "hide_first", "normalise", "cut")
 """What is shown of a trace, on every page."""
 
+IN_PICTURES = (
+    *("over", "token", "side", "order", "tint", "top", "threshold", "strongest", "pairs", "horizontal"),
+    *("b", "upto", "step", "row", "column", "edits", "screen", "depth"),
+)
+"""What is chosen in the pictures themselves, or beside them; no widget of its own is ever seen."""
+
 ON_PAGES = {
     "heads": ("view", "marked"),
     "compare": ("average", "align", "marked"),
-    "statistics": ("topic", "across", "upward", "averaged", "counted", "upto", "marked"),
+    "vectors": ("projection", "through"),
+    "steps": ("lesson", "telling"),
+    "statistics": ("topic", "across", "upward", "averaged", "counted", "marked"),
 }
 """What a page draws beside its pictures; the sidebar draws it hidden on every other page."""
 
@@ -365,6 +386,7 @@ def experiment(read: Reader = get) -> Experiment:
         weights=read("weights"),
         seed=read("seed"),
         device=read("device"),
+        edits=read("edits"),
     )
 
 

@@ -90,6 +90,8 @@ def _module_view(read: Reader) -> View | None:
     outcome = cache.outcome(experiment, name)
     if isinstance(outcome, cache.Failure):
         look.render_failure(outcome.sentence)
+        if experiment.edits and read is state.get:
+            st.button("Reset all edits", key="reset-edits", on_click=state.set_values, kwargs={"edits": ""})
         return None
     trace = outcome.trace
     role = trace.role()

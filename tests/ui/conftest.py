@@ -18,7 +18,7 @@ ACTIVE = set("<>$*_`[]:~")
 """Characters that Streamlit's Markdown acts on; none of the app's own sentences has one."""
 
 
-COMPONENTS = {"history", "theme", "selection", "answers", "frame", "map-tiles"}
+COMPONENTS = {"history", "theme", "selection", "answers", "frame", "map-tiles", "pointer", "going"}
 """Those that show nothing."""
 
 
@@ -183,6 +183,19 @@ def translator(tmp_path_factory):
     ids = {"vocab_size": len(tiny_models.WORDS), "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 3}
     model = T5ForConditionalGeneration(T5Config(**layers, **ids))
     return str(tiny_models.save(model, tmp_path_factory.mktemp("models") / "t5"))
+
+
+@pytest.fixture(scope="session")
+def writer(tmp_path_factory):
+    """The folder of a tiny Llama: 3 layers of 4 heads, 2 of keys, with a head for the next token."""
+    import tiny_models
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 11, "num_hidden_layers": 3}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, **heads, vocab_size=len(tiny_models.WORDS)))
+    return str(tiny_models.save(model, tmp_path_factory.mktemp("models") / "llama"))
 
 
 @pytest.fixture(scope="session")
