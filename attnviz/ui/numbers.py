@@ -36,11 +36,14 @@ class Number:
         return f"{self.title.lower()} ({self.unit})" if self.unit else self.title.lower()
 
 
+GUIDE = "[All definitions](guide#numbers)"
 NUMBERS = {
-    name: Number(known.title, f"{known.definition} {known.range}.", known.unit, 1 if known.unit == "tokens" else 2)
+    name: Number(
+        known.title, f"{known.definition} {known.range}. {GUIDE}", known.unit, 1 if known.unit == "tokens" else 2
+    )
     for name, known in DEFINITIONS.items()
 } | {
-    name: Number(pattern.title, f"{pattern.definition} {pattern.range}. {pattern.source}.")
+    name: Number(pattern.title, f"{pattern.definition} {pattern.range}. {pattern.source}. {GUIDE}")
     for name, pattern in PATTERNS.items()
     if not pattern.statistic
 }

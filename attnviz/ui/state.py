@@ -119,7 +119,7 @@ FIELDS: dict[str, Field] = {
         "Attention of",
         "encoder",
         options=ROLES,
-        help="The encoder, the decoder, or the decoder's cross-attention to the encoder.",
+        help="The encoder, the decoder, or the decoder's cross-attention to the encoder. [Guide](guide#words)",
     ),
     "layer": Field("number", "Layer", 3, low=0, high=999),
     "model_head": Field("number", "Head", 1, low=0, high=4095),

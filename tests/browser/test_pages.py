@@ -13,26 +13,33 @@ expect.set_options(timeout=60_000)
 DOG = "the cat saw the dog because the dog was loud".replace(" ", "+")
 LETTERS = "+".join("abcdefghijklmnopqrstuvwxyz"[at % 26] for at in range(2048))
 PAGES = {
-    "heads": f"/?text={DOG}",
     "grid": "/?source=Model&order=entropy&tint=distance",
     "lines": "/?source=Model&view=Lines&over=this+layer",
-    "lines-across": "/?source=Model&view=Lines&horizontal=true",
-    "numbers": "/?source=Model&view=Numbers",
     "map": f"/?text={LETTERS}",
-    "words": "/?source=Model&words=true&hide_special=true",
     "compare": "/compare?source=Model&marked=3.1+0.2+5.11",
     "vectors": "/vectors?source=Model",
     "steps": "/steps?module=Self-attention&embedding=The+article%27s+vectors&text=karina+is+to+the+store&weights=identity",
+    "table": "/statistics?source=Model",
+    "likeness": "/statistics?source=Model&topic=Likeness",
+    "guide": "/guide?screen=2",
+}
+MORE = {
+    "heads": f"/?text={DOG}",
+    "lines-across": "/?source=Model&view=Lines&horizontal=true",
+    "numbers": "/?source=Model&view=Numbers",
+    "words": "/?source=Model&words=true&hide_special=true",
+    "compare-modules": "/compare",
+    "vectors-modules": "/vectors",
     "story": "/steps?source=Model&telling=one+at+a+time&step=5&row=10&column=2",
     "why-scaled": "/steps?lesson=Why+%E2%88%9Ad",
     "why-several": "/steps?lesson=Why+several+heads",
-    "guide": "/guide?screen=2",
-    "table": "/statistics?source=Model",
-    "likeness": "/statistics?source=Model&topic=Likeness",
     "averages": f"/statistics?text={DOG}&topic=Averages",
     "rollout": "/statistics?source=Model&topic=Rollout",
     "norms": "/statistics?source=Model&topic=Norms",
 }
+"""What differs little from `PAGES`; looked at when screenshots are wanted, as it takes its time."""
+
+SCREENSHOTS = bool(os.environ.get("ATTNVIZ_SCREENSHOTS"))
 FITS = """() => { const main = document.querySelector('[data-testid=stMain]')
     return main.scrollWidth <= main.clientWidth }"""
 WIDTHS = (1280, 800, 390)
@@ -40,21 +47,21 @@ CHECKED = 800
 """The width at which a page is looked through for what keeps people out."""
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", PAGES | MORE if SCREENSHOTS else PAGES)
 def test_a_page_fits_every_window_and_keeps_nobody_out(open_app, name):
-    page = open_app(PAGES[name])
+    page = open_app((PAGES | MORE)[name])
     expect(page.locator(".st-key-grid canvas.all, .js-plotly-plot, .stDataFrame").first).to_be_visible()
     settle(page)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        for width in WIDTHS:
+        for width in WIDTHS if scheme == "light" or SCREENSHOTS else (CHECKED,):
             page.set_viewport_size({"width": width, "height": 860})
             page.wait_for_timeout(400)
             settle(page)
             page.wait_for_function(FITS, timeout=30_000)
             if width == CHECKED:
                 assert _barriers(page) == [], scheme
-            if os.environ.get("ATTNVIZ_SCREENSHOTS"):
+            if SCREENSHOTS:
                 keep_screenshot(page, f"{name}-{scheme}-{width}")
 
 

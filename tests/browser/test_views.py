@@ -256,9 +256,8 @@ def smollm2():
     return next(Path(folder).rglob("*.gguf"))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_thirty_layers_of_nine_heads_fit_the_window_in_groups_of_three(open_app, smollm2, scheme):
-    page = open_app(f"/?source=Model&checkpoint={smollm2}&layer=17&model_head=4", scheme=scheme)
+def test_thirty_layers_of_nine_heads_fit_the_window_in_groups_of_three(open_app, smollm2):
+    page = open_app(f"/?source=Model&checkpoint={smollm2}&layer=17&model_head=4")
     heading = page.get_by_role("heading", name="Layer 17 · head 4")
     expect(heading.or_(page.get_by_role("button", name="Load it"))).to_be_visible(timeout=150_000)
     if not heading.is_visible():
@@ -270,8 +269,15 @@ def test_thirty_layers_of_nine_heads_fit_the_window_in_groups_of_three(open_app,
     assert layout["height"] <= 700
     xs = [tile["x"] for tile in layout["tiles"][:9]]
     assert xs[3] - xs[2] == xs[6] - xs[5] > xs[2] - xs[1]
-    keep_screenshot(page, f"smollm2-grid-{scheme}")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_timeout(500)
+        settle(page)
+        keep_screenshot(page, f"smollm2-grid-{scheme}")
     page.get_by_role("radio", name="Lines").click(force=True)
     expect(page.locator(".st-key-lines .count")).to_contain_text("of 91 lines")  # 13 tokens under a causal mask
-    page.wait_for_timeout(500)
-    keep_screenshot(page, f"smollm2-lines-{scheme}")
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_timeout(500)
+        settle(page)
+        keep_screenshot(page, f"smollm2-lines-{scheme}")

@@ -19,7 +19,7 @@ from attnviz.analysis.steps import Factor, Step, steps
 from attnviz.diversity import heads_diversity, with_heads
 from attnviz.edits import MATRICES, Edits
 from attnviz.errors import AttnvizError
-from attnviz.experiment import Outcome
+from attnviz.experiment import Experiment, Outcome
 from attnviz.plots import plot_heads, plot_products, plot_spread, plot_step
 from attnviz.tokens import for_markdown
 from attnviz.ui import cache, look, sending, state
@@ -65,8 +65,9 @@ def _render_head() -> set[str]:
             f"{sending.longest_of(view.trace, view.role)}. Use a shorter text here."
         )
         return set()
-    outcome = _outcome(view, state.get("edits"))
-    column = _steps(view, outcome)
+    experiment = state.experiment()
+    outcome = _outcome(view, experiment)
+    column = _steps(view, outcome, experiment)
     query, key = _chosen(view)
     render_head_boxes(view, partial(open_head, view), beside=partial(_render_token_boxes, view, query, key))
     _render_edited(outcome)
@@ -81,20 +82,19 @@ def _render_head() -> set[str]:
     return {"telling"}
 
 
-def _outcome(view: View, edits: str) -> Outcome | None:
-    """Return the toy experiment in view with these edits; None for a model."""
-    if view.model is not None:
-        return None
-    found = cache.outcome(replace(state.experiment(), edits=edits), state.get("model").strip())
+def _outcome(view: View, experiment: Experiment) -> Outcome | None:
+    """Return what a toy experiment gives; None for a model, or where it gives nothing."""
+    found = None if view.model is not None else cache.outcome(experiment, state.get("model").strip())
     return found if isinstance(found, Outcome) else None
 
 
-def _steps(view: View, outcome: Outcome | None) -> list[Step]:
-    """Return the steps of the open head."""
-    matrices = None if outcome is None else outcome.matrices
-    trace = view.trace if outcome is None else outcome.trace
-    key = ("steps", view.whole, view.place, state.get("edits") if outcome is None else str(id(outcome)))
-    return cache.reading(key, lambda: steps(trace, view.layer, view.head, view.role, matrices=matrices))
+def _steps(view: View, outcome: Outcome | None, experiment: Experiment) -> list[Step]:
+    """Return the steps of the open head, of a model or of an experiment."""
+    trace, matrices = (view.trace, None) if outcome is None else (outcome.trace, outcome.matrices)
+    name = view.whole if outcome is None else f"{experiment!r} {state.get('model')}"
+    return cache.reading(
+        ("steps", name, view.place), lambda: steps(trace, view.layer, view.head, view.role, matrices=matrices)
+    )
 
 
 def _chosen(view: View) -> tuple[int, int]:
@@ -195,11 +195,9 @@ def _before(view: View, step: Step) -> Tensor | None:
     """Return the step's numbers before the edits; None where nothing is edited."""
     if not state.get("edits") or view.model is not None:
         return None
-    plain = _outcome(view, "")
-    if plain is None:
-        return None
-    key = ("steps", view.whole, view.place, str(id(plain)))
-    column = cache.reading(key, lambda: steps(plain.trace, view.layer, view.head, view.role, matrices=plain.matrices))
+    plain = replace(state.experiment(), edits="")
+    outcome = _outcome(view, plain)
+    column = [] if outcome is None else _steps(view, outcome, plain)
     return next((one.matrix for one in column if one.key == step.key and one.matrix.shape == step.matrix.shape), None)
 
 

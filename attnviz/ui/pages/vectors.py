@@ -56,7 +56,7 @@ def render_vectors() -> None:
         return
     at = _render_depth(sets)
     _render_maps(view, sets, at)
-    _render_movement(sets, at)
+    _render_movement(view, sets, at)
     _render_similarity(sets, at)
     if len(sets.names) > 2:  # noqa: PLR2004
         _render_norms(sets)
@@ -149,7 +149,7 @@ def _render_attention(view: View) -> None:
     look.render_figure(plot_vectors(output, labels, title=title, theme=look.theme()), "attention")
 
 
-def _render_movement(sets: Sets, at: int) -> None:
+def _render_movement(view: View, sets: Sets, at: int) -> None:
     """Show where each token goes, from its input to the chosen vector, or through all layers."""
     st.subheader("Where each token goes", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom", key="boxes-movement"):
@@ -161,7 +161,7 @@ def _render_movement(sets: Sets, at: int) -> None:
         return
     method, dimensions = METHODS[way]
     try:
-        key = ("project", method, dimensions, *(_identity(sets.vectors[one]) for one in shown))
+        key = ("project", view.whole, sets.role, method, dimensions, *shown)
         points = cache.reading(
             key, lambda: project([sets.vectors[one] for one in shown], dimensions=dimensions, method=method)
         )
@@ -178,11 +178,6 @@ def _render_movement(sets: Sets, at: int) -> None:
 def _at(name: str) -> str:
     """Return when a set of vectors is there: "at the output", or "after layer 3"."""
     return f"at the {name}" if name == "output" else name
-
-
-def _identity(vectors: Tensor) -> tuple[object, ...]:
-    """Return what tells one set of vectors from another: plain values."""
-    return (*vectors.shape, float(vectors.sum()), float(vectors.abs().sum()), float(vectors.flatten()[-1]))
 
 
 def _axes(explained: Sequence[float] | None, dimensions: int, method: Method) -> tuple[list[str], str]:
