@@ -2,8 +2,7 @@
 
 import re
 
-import pytest
-from gestures import choose, open_in_grid
+from gestures import choose, open_in_grid, settle
 from playwright.sync_api import expect
 from screens import keep_screenshot
 
@@ -26,7 +25,7 @@ def type_into(page, label, text):
     page.get_by_role("textbox", name=label, exact=True).fill(text)
 
 
-def test_first_page_shows_heatmaps_before_anything_is_touched(open_app):
+def test_the_first_page_shows_heatmaps_that_follow_typing_and_say_numbers_on_hover(open_app):
     page = open_app()
     expect(page.locator(".js-plotly-plot .hm")).to_have_count(5)  # the open head, and all four side by side
     expect_labels(page, "y", "Karina is going to the store".split())
@@ -34,10 +33,6 @@ def test_first_page_shows_heatmaps_before_anything_is_touched(open_app):
     expect(opened.get_by_text("query: attends from")).to_be_visible()
     expect(opened.get_by_text("key: attended to")).to_be_visible()
 
-
-def test_typing_a_sentence_updates_the_picture_without_enter(open_app):
-    page = open_app()
-    expect_labels(page, "y", "Karina is going to the store".split())
     page.get_by_role("textbox", name="Text", exact=True).click()
     page.keyboard.press("Control+A")
     page.keyboard.type(DOG, delay=15)
@@ -46,10 +41,7 @@ def test_typing_a_sentence_updates_the_picture_without_enter(open_app):
     expect(page.get_by_text("“dog” stands", exact=False)).to_have_count(0)
     expect(page.get_by_text("“the” stands at positions 0 and 3", exact=False)).to_be_visible()
 
-
-def test_hover_says_both_tokens_their_positions_and_the_exact_value(open_app):
-    page = open_app(f"/?text={DOG.replace(' ', '+')}")
-    expect_labels(page, "y", DOG.split())
+    settle(page)
     box = page.locator(f"{OPEN_HEAD} .draglayer .nsewdrag").bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.45, box["y"] + box["height"] * 0.75)
     hover = page.locator(f"{OPEN_HEAD} .hoverlayer")
@@ -58,29 +50,23 @@ def test_hover_says_both_tokens_their_positions_and_the_exact_value(open_app):
     assert re.search(r"weight 0\.\d{6}", hover.text_content())
 
 
-def test_pretrained_embeddings_show_real_word_pieces(open_app):
+def test_other_vectors_modules_and_devices_are_a_choice_away(open_app):
     page = open_app()
     type_into(page, "Text", "Tokenizers split unbelievable words")
     choose(page, "Vectors", "Pretrained: input embeddings")
-    expect_labels(page, "y", ["[CLS]", "token", "##izer", "##s", "split", "unbelievable", "words", "[SEP]"])
+    pieces = ["[CLS]", "token", "##izer", "##s", "split", "unbelievable", "words", "[SEP]"]
+    expect_labels(page, "y", pieces)
+    choose(page, "Device", "cpu")
+    expect(page).to_have_url(re.compile("device=cpu"))
+    expect_labels(page, "y", pieces)
 
-
-def test_cross_attention_of_two_lengths_is_not_square(open_app):
-    page = open_app()
+    choose(page, "Vectors", "Random vectors")
     choose(page, "Module", "Multi-head cross-attention")
     type_into(page, "Text", "le chat noir")
     type_into(page, "Text attended to", "the black cat sleeps here")
     expect_labels(page, "y", ["le", "chat", "noir"])
     expect_labels(page, "x", ["the", "black", "cat", "sleeps", "here"])
     keep_screenshot(page, "heads-cross")
-
-
-def test_switching_the_device_keeps_the_picture(open_app):
-    page = open_app()
-    expect_labels(page, "y", "Karina is going to the store".split())
-    choose(page, "Device", "cpu")
-    expect(page).to_have_url(re.compile("device=cpu"))
-    expect_labels(page, "y", "Karina is going to the store".split())
 
 
 def test_the_articles_numbers_are_one_click_away(open_app):
@@ -96,13 +82,16 @@ def test_the_articles_numbers_are_one_click_away(open_app):
     expect(page.locator(".st-key-outputs .heatmap-label")).to_have_text(outputs)
 
 
-@pytest.mark.parametrize("how", ["grid", "box"])
-def test_another_head_opens(open_app, how):
+def test_another_head_opens_by_name_and_by_a_click(open_app):
     page = open_app()
     expect(page.get_by_role("heading", name="Multi-head self-attention · head 0")).to_be_visible()
-    open_in_grid(page, 0, 2) if how == "grid" else choose(page, "Head", "2")
+    choose(page, "Head", "2")
     expect(page.get_by_role("heading", name="Multi-head self-attention · head 2")).to_be_visible()
     expect(page).to_have_url(re.compile("head=2"))
+    settle(page)
+    open_in_grid(page, 0, 3)
+    expect(page.get_by_role("heading", name="Multi-head self-attention · head 3")).to_be_visible()
+    expect(page).to_have_url(re.compile("head=3"))
 
 
 def test_reload_and_address_restore_the_view(open_app):
@@ -133,16 +122,14 @@ def test_back_and_forward_lose_nothing(open_app):
     expect(page.get_by_role("textbox", name="Text", exact=True)).to_have_value("one two three")
 
 
-@pytest.mark.parametrize("text", ["", "   "])
-def test_no_text_is_asked_for_in_a_sentence(open_app, text):
+def test_what_cannot_be_shown_is_explained_and_kept(open_app):
     page = open_app()
-    type_into(page, "Text", text)
-    expect(page.get_by_text("Type a sentence", exact=False)).to_be_visible()
-    expect(page.locator(".stException")).to_have_count(0)
-
-
-def test_heads_that_do_not_divide_are_explained_and_kept(open_app):
-    page = open_app()
+    for text in ("", "   "):
+        type_into(page, "Text", text)
+        expect(page.get_by_text("Type a sentence", exact=False)).to_be_visible()
+        expect(page.locator(".stException")).to_have_count(0)
+        type_into(page, "Text", "one two")
+        expect(page.get_by_text("Type a sentence", exact=False)).to_have_count(0)
     field = page.get_by_role("spinbutton", name="Heads")
     field.fill("5")
     field.press("Enter")

@@ -17,6 +17,10 @@ expect.set_options(timeout=60_000)
 SENTENCE = "The animal didn't cross the street because it was too tired."
 IT, ANIMAL = 10, 2
 LONG = 2048
+BRIGHTNESS = """canvas => { const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height)
+    let sum = 0, count = 0
+    for (let at = 0; at < data.length; at += 4) if (data[at + 3] === 255) { sum += data[at]; count += 1 }
+    return sum / count }"""
 LETTERS = " ".join("abcdefghijklmnopqrstuvwxyz"[at % 26] for at in range(LONG))
 
 
@@ -54,7 +58,7 @@ def caption(page):
     return page.locator(".st-key-strip .caption")
 
 
-def test_hover_in_the_grid_says_the_statistics_that_python_has(open_model, trace):
+def test_the_grid_and_the_words_say_what_python_has_and_follow_pointer_and_theme(open_model, trace):
     page = open_model()
     page.mouse.move(*centre_in_grid(page, 2, 5))
     card = page.locator(".st-key-grid .card")
@@ -66,9 +70,6 @@ def test_hover_in_the_grid_says_the_statistics_that_python_has(open_model, trace
     page.mouse.move(5, 5)
     expect(card).to_be_hidden()
 
-
-def test_the_words_carry_the_weights_of_the_chosen_token_and_follow_the_pointer(open_model, trace):
-    page = open_model()
     expect(caption(page)).to_contain_text(f"animal {trace.weights(3, 1)[IT, ANIMAL]:.3f}")
     token(page, 8).hover()
     weights = trace.weights(3, 1)[8]
@@ -76,6 +77,13 @@ def test_the_words_carry_the_weights_of_the_chosen_token_and_follow_the_pointer(
     expect(caption(page)).to_contain_text(f"{trace.key_tokens()[strongest]} {weights[strongest]:.3f}")
     page.mouse.move(5, 5)
     expect(caption(page)).to_contain_text("animal 0.677")
+
+    canvas = page.locator(".st-key-grid canvas.all")
+    assert canvas.evaluate(BRIGHTNESS) > 160  # ink on paper
+    page.emulate_media(color_scheme="dark")
+    expect(token(page, IT)).to_have_css("border-top-color", "rgb(255, 155, 66)")
+    settle(page)
+    assert canvas.evaluate(BRIGHTNESS) < 110
 
 
 def test_a_click_pins_a_token_everywhere_and_in_the_address(open_model, trace):
@@ -222,20 +230,6 @@ def test_a_long_map_is_exact_on_hover_and_pans_and_zooms(long_page):
     assert moved[0] > near[0]
     assert moved[1] > near[1]
     keep_screenshot(page, "map-zoomed")
-
-
-def test_the_pieces_follow_a_switch_of_theme(open_model):
-    page = open_model()
-    pixel = """canvas => { const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height)
-        let sum = 0, count = 0
-        for (let at = 0; at < data.length; at += 4) if (data[at + 3] === 255) { sum += data[at]; count += 1 }
-        return sum / count }"""
-    canvas = page.locator(".st-key-grid canvas.all")
-    assert canvas.evaluate(pixel) > 160  # ink on paper
-    page.emulate_media(color_scheme="dark")
-    expect(token(page, IT)).to_have_css("border-top-color", "rgb(255, 155, 66)")
-    settle(page)
-    assert canvas.evaluate(pixel) < 110
 
 
 def test_the_lines_of_a_module_are_those_of_its_weights(open_app):
