@@ -47,20 +47,26 @@ NO_HEAD = (
 class Lens:
     """The likeliest next tokens after each layer; axis "state" is that of `trace.hidden_states`, 0 before the layers.
 
+    Where the vectors between the layers are not known there is one state: what the model itself says in the end.
+
     Attributes:
+        names: what each state is, such as "input" or "after layer 3".
         positions: int [position], the tokens after which the next one is read.
         ids: int64 [state, position, rank], the likeliest first.
         probabilities: float32 [state, position, rank], of the whole vocabulary's softmax, 0 to 1.
         labels: str [state, position, rank], what a person reads.
         difference: the largest difference between the last layer's logits read so and the model's own, on the first
-            tokens of this text.
+            tokens of this text; 0 where they are the model's own.
+        note: why the last layer stands alone; empty where all are there.
     """
 
+    names: tuple[str, ...]
     positions: tuple[int, ...]
     ids: Tensor
     probabilities: Tensor
     labels: np.ndarray
     difference: float
+    note: str = ""
 
     def table(self) -> pd.DataFrame:
         """Return one row per cell: state, position, rank (from 1), token_id, token, probability."""
@@ -219,7 +225,8 @@ def logit_lens(
 ) -> Lens:
     """Return the likeliest next tokens at each layer, by the model's own final norm and head.
 
-    After the last layer they are what the model says. Before it they are what its head makes of vectors it was not
+    After the last layer they are what the model says, and that alone is given where the vectors between its layers are
+    not known. Before it they are what its head makes of vectors it was not
     trained on: a reading, not what the layer "thinks" (nostalgebraist 2020, "interpreting GPT: the logit lens").
 
     Args:
@@ -230,21 +237,52 @@ def logit_lens(
             give at most `MOST_VECTORS` vectors, which is every one of a short text.
 
     Raises:
-        SupportError: no decoder, no head, no vectors after each layer, or logits that are not the model's own.
+        SupportError: no decoder, no head, or a view of a trace by words, which has no ids.
         OptionError: no such position, or no such number of tokens.
     """
     role = decoder_role(trace.roles)
-    states = trace.hidden_states(role)
+    states, inputs = trace.hidden_states(role), _inputs(model, trace, role)
+    chosen = _positions(positions, len(trace.query_tokens(role)), max(1, len(states)))
     if not states:
-        raise SupportError(" ".join(["This trace holds no vectors to read.", *trace.notices]))
-    chosen = _positions(positions, len(trace.query_tokens(role)), len(states))
-    readout = find_readout(model.hf_model, _inputs(model, trace, role))
-    if not 1 <= top <= readout.vocabulary:
-        raise OptionError(f"Expected 1 to {readout.vocabulary} tokens for each place, got top={top}.")
+        return _of_the_end(model, inputs, chosen, top, " ".join(trace.notices))
+    try:
+        readout = find_readout(model.hf_model, inputs)
+    except SupportError as error:
+        return _of_the_end(model, inputs, chosen, top, str(error))
+    _check_top(top, readout.vocabulary)
     vectors = torch.cat([state[list(chosen)] for state in states])
     shape = (len(states), len(chosen), top)
     ids, probabilities = (part.reshape(shape) for part in readout.likeliest(vectors, top))
-    return Lens(chosen, ids, probabilities, _labels(model.tokenizer, ids), readout.difference)
+    names = ("input", *(f"after layer {at}" for at in range(len(states) - 1)))
+    return Lens(names, chosen, ids, probabilities, _labels(model.tokenizer, ids), readout.difference)
+
+
+def _of_the_end(
+    model: PretrainedModel, inputs: Mapping[str, Tensor], chosen: tuple[int, ...], top: int, reason: str
+) -> Lens:
+    """Return what a model itself says after its last layer, with the reason why nothing before it is read."""
+    logits = own_logits(model.hf_model, inputs)[list(chosen)]
+    _check_top(top, logits.shape[-1])
+    ids, probabilities = (part[None] for part in _likeliest(logits, top))
+    labels = _labels(model.tokenizer, ids)
+    return Lens(("after the last layer",), chosen, ids, probabilities, labels, 0.0, reason)
+
+
+@torch.no_grad()
+def own_logits(hf_model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+    """Return the logits [token, vocabulary] that a model gives for the first row; SupportError without a head."""
+    with evaluating(hf_model):
+        output = hf_model(**without_cache(hf_model, inputs))
+    logits = getattr(output, "logits", None)
+    if logits is None or hf_model.get_output_embeddings() is None:
+        raise SupportError(NO_HEAD.format(getattr(hf_model, "name_or_path", "") or type(hf_model).__name__))
+    found: Tensor = logits[0]
+    return found
+
+
+def _check_top(top: int, vocabulary: int) -> None:
+    if not 1 <= top <= vocabulary:
+        raise OptionError(f"Expected 1 to {vocabulary} tokens for each place, got top={top}.")
 
 
 def _positions(positions: Sequence[int] | None, tokens: int, states: int) -> tuple[int, ...]:

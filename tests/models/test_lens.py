@@ -91,8 +91,26 @@ def test_what_cannot_be_read_off_one_vector_is_refused(model_type):
     assert "no logit lens" in str(raised.value)
 
 
+@pytest.mark.parametrize("model_type", [*REFUSED, "gpt2", "t5"])
+def test_what_a_model_says_in_the_end_is_known_of_every_decoder(model_type):
+    model = with_head(model_type)
+    inputs = zoo.inputs_of(model.config)
+    assert torch.equal(lens_module.own_logits(model, inputs), own(model, inputs).logits[0])
+
+
 def test_the_suite_is_read_but_for_three():
     assert len(DECODERS) == 58
+
+
+def test_where_nothing_between_the_layers_is_known_the_end_is_read(gpt2, monkeypatch):
+    trace = gpt2.trace(TEXT)
+    whole = logit_lens(gpt2, trace, top=3)
+    assert whole.names == ("input", "after layer 0", "after layer 1")
+    monkeypatch.setattr(type(trace), "hidden_states", lambda self, role=None: ())
+    last = logit_lens(gpt2, trace, top=3, positions=[2, 5])
+    assert last.names == ("after the last layer",)
+    assert torch.equal(last.ids, whole.ids[-1:, [2, 5]])
+    torch.testing.assert_close(last.probabilities, whole.probabilities[-1:, [2, 5]])
 
 
 @pytest.mark.parametrize(

@@ -252,12 +252,13 @@ def _render_lens(view: View) -> None:
             return
         role = "decoder" if "decoder" in view.trace.roles else "cross"
         labels = view.trace.query_tokens(role).labels
-        names = [f"after layer {at - 1}" if at else "input" for at in range(len(lens.ids))]
+        if lens.note:
+            look.render_notices((f"Only what the model says in the end is known. {lens.note}",))
         figure = plot_lens(
             lens.labels,
             lens.probabilities,
             [labels[position] for position in lens.positions],
-            names,
+            lens.names,
             positions=lens.positions,
             theme=look.theme(),
         )
