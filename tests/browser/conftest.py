@@ -24,12 +24,10 @@ OPTIONS = [
 ]
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.xdist_group("browser"))  # two browsers at once would slow each other
 
 
 @pytest.fixture(scope="session")

@@ -85,7 +85,7 @@ def test_editing_one_entry_of_wq_changes_exactly_what_follows_and_the_address_ke
 
 def test_a_story_is_told_with_the_arrow_keys(open_app):
     page = open_app("/steps?telling=one+at+a+time&text=one+two+three&heads=2")
-    expect(page.get_by_role("heading", name="Vectors")).to_be_visible()
+    expect(page.locator(".st-key-step-inputs .js-plotly-plot .hm")).to_be_visible()
     settle(page)
     page.wait_for_timeout(500)
     page.keyboard.press("ArrowRight")
