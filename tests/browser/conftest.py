@@ -79,7 +79,7 @@ def browser():
 @pytest.fixture(scope="session")
 def context(browser):
     """One profile for all tests, so that the browser loads the app's scripts once."""
-    with browser.new_context() as context:
+    with browser.new_context(reduced_motion="reduce") as context:
         context.set_default_timeout(60_000)
         yield context
 

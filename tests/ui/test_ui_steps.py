@@ -8,6 +8,7 @@ from torch.nn import functional
 from attnviz.experiment import ARTICLE_EXAMPLE, Experiment, run_experiment
 from attnviz.locations import MINILM
 from attnviz.ui import cache
+from attnviz.ui.pages import steps as page_steps
 from attnviz.ui.state import Checkpoint
 
 ARTICLE = {
@@ -144,3 +145,24 @@ def test_more_heads_are_less_alike(open_page):
     assert np.isnan(table["divergence"].iloc[0])
     assert (table["divergence"].iloc[1:] > 0).all()
     assert len(page.all_numbers("diversity")) == 8
+
+
+@pytest.mark.parametrize(
+    ("typed", "part"),
+    [(None, "got nan"), (1e9, "from −1,000,000 to 1,000,000"), (0.25, "")],
+    ids=["emptied", "too large", "fine"],
+)
+def test_a_bad_entry_is_refused_in_a_sentence_and_the_number_before_is_kept(monkeypatch, typed, part):
+    outcome = run_experiment(Experiment(text=DOG, heads=2, dimension=6))
+    values, session = {"edits": "k:0.0=1"}, {"table": {"edited_rows": {"2": {"1": typed}}}}
+    monkeypatch.setattr(page_steps.state, "get", values.__getitem__)
+    monkeypatch.setattr(page_steps.state, "set_values", values.update)
+    monkeypatch.setattr(page_steps.st, "session_state", session)
+    matrix = outcome.matrices["q"][:, :3]
+    page_steps._take_edits("table", "q", matrix, ["0", "1", "2"], outcome.unedited, 0)
+    if part:
+        assert part in session["edit-refused"]
+        assert values["edits"] == "k:0.0=1"
+    else:
+        assert values["edits"] == "q:2.1=0.25;k:0.0=1"
+        assert "edit-refused" not in session
