@@ -51,10 +51,14 @@ CHECKED = 800
 @pytest.mark.parametrize("name", PAGES | MORE if SCREENSHOTS else PAGES)
 def test_a_page_fits_every_window_and_keeps_nobody_out(open_app, name):
     page = open_app((PAGES | MORE)[name])
-    expect(page.locator(".st-key-grid canvas.all, .js-plotly-plot, .stDataFrame").first).to_be_visible()
+    expect(
+        page.locator(".st-key-grid canvas.all, .js-plotly-plot, .stDataFrame").filter(visible=True).first
+    ).to_be_visible()
     settle(page)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
+        page.wait_for_timeout(1500)  # the page asks Python for its colours, which takes a run
+        settle(page)
         for width in WIDTHS if SCREENSHOTS else NARROW if scheme == "light" else (CHECKED,):
             page.set_viewport_size({"width": width, "height": 860})
             page.wait_for_timeout(400)

@@ -74,7 +74,7 @@ def _render_pager(at: int) -> None:
         )  # fmt: skip
         st.button(
             "Next", icon=":material/arrow_forward:", disabled=at == len(SCREENS) - 1, shortcut="Right",
-            on_click=state.set_values, kwargs={"screen": at + 2}, type="primary",
+            on_click=state.set_values, kwargs={"screen": at + 2},
         )  # fmt: skip
         st.selectbox(
             "Screen",

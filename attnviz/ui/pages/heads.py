@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from attnviz.models.load import LayerShape
-from attnviz.plots import plot_head, plot_heads
+from attnviz.plots import Figure, plot_head, plot_heads
 from attnviz.plots.theme import THEMES
 from attnviz.statistics import STATISTICS
 from attnviz.tokens import for_markdown
-from attnviz.ui import look, sending, state
+from attnviz.ui import cache, look, sending, state
 from attnviz.ui.boxes import render_head_boxes
 from attnviz.ui.components.frame import link_chart
 from attnviz.ui.components.grid import GridOptions, LayerRow, Statistic, render_grid
@@ -268,8 +268,13 @@ def _render_side_by_side(view: View) -> None:
 
 
 def _render_heads_figure(view: View, heads: int) -> None:
-    parts = [read_head(view, head) for head in range(heads)]
-    weights: Tensor = torch.stack([part.weights for part in parts])
-    allowed: Tensor = torch.stack([part.allowed for part in parts])
-    figure = plot_heads(weights, parts[0].query_labels, parts[0].key_labels, allowed=allowed, **look.chosen())
-    look.render_figure(figure, "all-heads")
+    """Show the maps of a layer, drawn once: the open head changes more often than they do."""
+
+    def draw() -> Figure:
+        parts = [read_head(view, head) for head in range(heads)]
+        weights: Tensor = torch.stack([part.weights for part in parts])
+        allowed: Tensor = torch.stack([part.allowed for part in parts])
+        return plot_heads(weights, parts[0].query_labels, parts[0].key_labels, allowed=allowed, **look.chosen())
+
+    key = ("heads-figure", view.name, view.layer, look.theme(), look.ink())
+    look.render_figure(cache.reading(key, draw), "all-heads")

@@ -141,7 +141,7 @@ def _render_teller(column: list[Step]) -> int:
         )  # fmt: skip
         st.button(
             "Next", icon=":material/arrow_forward:", disabled=at == len(column) - 1, shortcut="Right",
-            on_click=state.set_values, kwargs={"step": at + 1}, type="primary",
+            on_click=state.set_values, kwargs={"step": at + 1},
         )  # fmt: skip
         st.select_slider(
             f"Step {at + 1} of {len(column)}",
