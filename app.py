@@ -10,6 +10,7 @@ from attnviz.ui.pages.statistics import render_statistics
 from attnviz.ui.pages.steps import render_steps
 from attnviz.ui.pages.vectors import render_vectors
 from attnviz.ui.sidebar import render_sidebar
+from attnviz.ui.state import draw_the_rest
 
 st.set_page_config(page_title="attnviz", page_icon=ICON, layout="wide")
 PAGES = {
@@ -26,5 +27,6 @@ pages = {
 }
 page = st.navigation(list(pages.values()), position="top")
 add_style()
-render_sidebar(page.url_path or "heads")
+render_sidebar()
 page.run()
+draw_the_rest()

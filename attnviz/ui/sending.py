@@ -28,6 +28,9 @@ MOST_SHOWN = 600_000
 MOST_TOKENS = 512
 """Up to so many tokens a side a head is sent, and drawn by Plotly, as a whole."""
 
+MOST_BESIDE = 64
+"""Up to so many tokens a side whole maps are drawn side by side."""
+
 MOST_IN_MEAN = 60_000_000
 """Cells of the shown heads that are read for the mean of a line; of more, the open head alone is shown."""
 

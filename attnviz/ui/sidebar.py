@@ -16,12 +16,8 @@ from attnviz.ui.components.theme import follow_theme
 from attnviz.ui.state import field
 
 
-def render_sidebar(page: str) -> None:
-    """Draw every control, in the order of the computation; what does not apply now is drawn hidden.
-
-    Args:
-        page: the path of the page, which draws controls of its own.
-    """
+def render_sidebar() -> None:
+    """Draw the controls of what is looked at, in the order of the computation."""
     state.clean_address()
     with st.sidebar:
         keep_history()
@@ -32,7 +28,6 @@ def render_sidebar(page: str) -> None:
         _render_modules(show=modules)
         field("device")
         _render_shown()
-        _render_hidden(page)
 
 
 def _render_shown() -> None:
@@ -41,15 +36,6 @@ def _render_shown() -> None:
     with st.expander("Words, and what is hidden", expanded=state.shown_options() != ShownOptions()):
         for key in state.SHOWN:
             field(key, on_change=partial(state.set_values, token=-1))
-
-
-def _render_hidden(page: str) -> None:
-    """Draw what is chosen in the pictures themselves, so that it stays in the address."""
-    for key in state.IN_PICTURES:
-        field(key, show=False)
-    drawn = state.ON_PAGES.get(page, ())
-    for key in dict.fromkeys(key for keys in state.ON_PAGES.values() for key in keys if key not in drawn):
-        field(key, show=False)
 
 
 def _render_model(*, show: bool) -> None:

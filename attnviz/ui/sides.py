@@ -52,24 +52,11 @@ class Sides:
         """Draw the widget of a key for side B."""
         field_, name = state.FIELDS[key], f"b-{key}"
         value = self.read(key)
-        st.session_state[name] = value
-        label = f"{field_.label} (B)"
-        common: dict[str, Any] = {"key": name, "help": field_.help, "on_change": self._keep, "args": (key,)}
-        match field_.kind:
-            case "select" | "segments":
-                st.selectbox(label, field_.options, **common)
-            case "choice":
-                options = field_.options if value in field_.options else (value, *field_.options)
-                st.selectbox(label, options, accept_new_options=True, **common)
-            case "text":
-                st.text_input(label, max_chars=field_.most, **common)
-            case "number":
-                st.number_input(label, field_.low, field_.high, step=1, **common)
-            case "toggle":
-                st.toggle(label, **common)
+        st.session_state[name] = float(value) if field_.kind == "number" else value
+        state.draw(field_, f"{field_.label} (B)", key=name, help=field_.help, on_change=self._keep, args=(key,))
 
     def _keep(self, key: str) -> None:
-        self.write(**{key: st.session_state[f"b-{key}"]})
+        self.write(**{key: state.checked(key, st.session_state[f"b-{key}"])})
 
 
 def replace_b(**values: Any) -> None:

@@ -4,7 +4,8 @@ Each key is a Streamlit widget bound to a query parameter. Three rules make that
 Back and reload:
 
 - every widget is drawn on every run and on every page: Streamlit drops the parameter of a widget that is not
-  drawn. `field(key, show=False)` draws it where CSS hides it. The sidebar draws all but those of `ON_PAGES`.
+  drawn. `field(key, show=False)` draws it where CSS hides it; `draw_the_rest`, at the end of a run, so draws all those
+  that neither the sidebar nor the page has drawn.
 - a widget takes its default from the table, never from `st.session_state`; code changes a key only in a
   callback (`set_values`), which adds one entry to the browser's history, so that Back undoes it.
 - what is read is checked again (`get`), since anything may stand in a URL.
@@ -232,20 +233,7 @@ FIELDS: dict[str, Field] = {
 SHOWN = ("words", "hide_special", "hide_punctuation", "hide_first", "normalise", "cut")
 """What is shown of a trace, on every page."""
 
-IN_PICTURES = (
-    *("over", "token", "side", "order", "tint", "top", "threshold", "strongest", "pairs", "horizontal"),
-    *("b", "upto", "step", "row", "column", "edits", "screen", "depth"),
-)
-"""What is chosen in the pictures themselves, or beside them; no widget of its own is ever seen."""
-
-ON_PAGES = {
-    "heads": ("view", "marked"),
-    "compare": ("average", "align", "marked"),
-    "vectors": ("projection", "through"),
-    "steps": ("lesson", "telling"),
-    "statistics": ("topic", "across", "upward", "averaged", "counted", "marked"),
-}
-"""What a page draws beside its pictures; the sidebar draws it hidden on every other page."""
+_DRAWN = "drawn-in-this-run"
 
 
 def checked(key: str, value: Any) -> Any:
@@ -263,10 +251,11 @@ def checked(key: str, value: Any) -> Any:
 
 
 def clean_address() -> None:
-    """At the start of a session, before any widget, take out of the URL what no widget can read.
+    """At the start of a run no field is drawn; of a session, take out of the URL what no widget can read.
 
     Streamlit would take it out by itself, but with one history entry per parameter.
     """
+    st.session_state[_DRAWN] = set()
     if st.session_state.setdefault("address-cleaned", False):
         return
     st.session_state["address-cleaned"] = True
@@ -330,28 +319,40 @@ def set_values(**values: Any) -> None:
 def field(key: str, *, show: bool = True, on_change: Callable[[], None] | None = None) -> Any:
     """Draw the widget of a key, hidden unless `show`, and return its value."""
     field_ = FIELDS[key]
+    st.session_state[_DRAWN].add(key)
     common: dict[str, Any] = {"key": key, "help": field_.help, "on_change": on_change}
     common |= {"bind": "query-params"} if field_.in_address else {"persist_state": "session"}
     with st.container(key=f"field-{key}" if show else f"hidden-{key}", width="content" if key == "view" else "stretch"):
-        match field_.kind:
-            case "select":
-                index = field_.options.index(field_.default)
-                st.selectbox(field_.label, field_.options, index=index, **common)
-            case "choice":
-                index = field_.options.index(field_.default)
-                st.selectbox(field_.label, field_.options, index=index, accept_new_options=True, **common)
-            case "segments":
-                st.segmented_control(field_.label, field_.options, default=field_.default, required=True, **common)
-            case "text":
-                live = "250ms" if field_.live else False
-                st.text_input(field_.label, field_.default, max_chars=field_.most, live=live, **common)
-            case "number":
-                # Floats: a number_input of integers raises OverflowError on "inf" in the URL.
-                low, high, default = (float(number) for number in (field_.low, field_.high, field_.default))
-                st.number_input(field_.label, low, high, default, 1.0, format="%.0f", **common)
-            case "toggle":
-                st.toggle(field_.label, field_.default, **common)
+        draw(field_, field_.label, **common)
     return get(key)
+
+
+def draw(field_: Field, label: str, **common: Any) -> None:
+    """Draw the widget of a field, with options that all widgets have: its key, its help, what is called on a change."""
+    match field_.kind:
+        case "select":
+            st.selectbox(label, field_.options, index=field_.options.index(field_.default), **common)
+        case "choice":
+            index = field_.options.index(field_.default)
+            st.selectbox(label, field_.options, index=index, accept_new_options=True, **common)
+        case "segments":
+            st.segmented_control(label, field_.options, default=field_.default, required=True, **common)
+        case "text":
+            live = "250ms" if field_.live else False
+            st.text_input(label, field_.default, max_chars=field_.most, live=live, **common)
+        case "number":
+            # Floats: a number_input of integers raises OverflowError on "inf" in the URL.
+            low, high, default = (float(number) for number in (field_.low, field_.high, field_.default))
+            st.number_input(label, low, high, default, 1.0, format="%.0f", **common)
+        case "toggle":
+            st.toggle(label, field_.default, **common)
+
+
+def draw_the_rest() -> None:
+    """Draw hidden what was not drawn in this run, so that it stays in the address."""
+    for key in FIELDS:
+        if key not in st.session_state[_DRAWN]:
+            field(key, show=False)
 
 
 @dataclass(frozen=True)

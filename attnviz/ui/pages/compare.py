@@ -33,9 +33,6 @@ MOST_ROWS = 5
 MOST_TOKENS = 256
 """Up to so many tokens a side two maps and their difference are drawn."""
 
-MOST_BESIDE = 64
-"""Up to so many tokens a side the marked heads are drawn side by side."""
-
 FITTING = state.ALIGNMENTS[0]
 TROPHY = "The trophy does not fit in the suitcase because it is too {}."
 JS_WORDS = (
@@ -50,8 +47,6 @@ def render_compare() -> None:
     """Show what is compared with what, and how they differ."""
     a = current_view()
     if a is None:
-        for key in state.ON_PAGES["compare"]:
-            state.field(key, show=False)
         return
     both = Sides(_next_head(a))
     _render_presets(a, both)
@@ -94,6 +89,7 @@ def _render_presets(a: View, both: Sides) -> None:
         for name, values in _presets(a).items():
             st.button(name, on_click=sides.replace_b, kwargs=values, type="tertiary")
         if a.model is not None:
+            st.button("Two models", on_click=_compare_models, args=(a,), type="tertiary")
             st.button("The trophy: too big, too small", on_click=_compare_trophies, type="tertiary")
         st.button("Swap A and B", on_click=both.swap, type="tertiary", icon=":material/swap_horiz:")
 
@@ -110,18 +106,14 @@ def _presets(a: View) -> dict[str, dict[str, Any]]:
             "Another seed": here | {"seed": (state.get("seed") + 1) % 10_000},
         }
         return presets if a.role == "cross" else presets | {"With and without a mask": here | {"mask": causal}}
-    other = next((name for name in _others(state.get("checkpoint"))), "")
-    return {
-        "Two heads": _next_head(a),
-        "Two texts": here | {"sentence": state.get("sentence")},
-        "Two models": here | {"checkpoint": other},
-    }
+    return {"Two heads": _next_head(a), "Two texts": here | {"sentence": state.get("sentence")}}
 
 
-def _others(checkpoint: str) -> list[str]:
-    """Return the models of the catalogue but one, those of this machine first."""
-    others = [name for name in state.FIELDS["checkpoint"].options if name != checkpoint]
-    return sorted(others, key=lambda name: not is_on_this_machine(name))
+def _compare_models(a: View) -> None:
+    """Compare with another model of the catalogue, one of this machine where there is one; for a callback."""
+    others = [name for name in state.FIELDS["checkpoint"].options if name != state.get("checkpoint")]
+    other = next(filter(is_on_this_machine, others), others[0])
+    sides.replace_b(**_place(a, *a.place), checkpoint=other)
 
 
 def _compare_trophies() -> None:
@@ -322,8 +314,8 @@ def _render_marked(a: View) -> None:
     if not marked:
         st.caption("Shift-click heads in the grid of the page Heads, or name them here, up to 8.")
         return
-    if sending.longest(a) > MOST_BESIDE:
-        st.caption(f"Side by side, maps of more than {MOST_BESIDE} tokens would be too small to read.")
+    if sending.longest(a) > sending.MOST_BESIDE:
+        st.caption(f"Side by side, maps of more than {sending.MOST_BESIDE} tokens would be too small to read.")
         return
     maps = torch.stack([sending.head_map(a.shown, *place, a.role) for place in marked])
     figure = plot_heads(

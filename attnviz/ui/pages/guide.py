@@ -21,6 +21,7 @@ from attnviz.statistics import DEFINITIONS
 from attnviz.tokens import for_markdown
 from attnviz.trace import AttentionTrace
 from attnviz.ui import cache, look, navigation, state
+from attnviz.ui.boxes import render_choice, render_turner
 
 ANIMAL = state.SENTENCE
 TOY = Experiment(text=state.FIRST_TEXT)
@@ -49,13 +50,13 @@ class Screen:
 
 def render_guide() -> None:
     """Show one screen of the guide, and the words below it."""
-    at = min(state.get("screen"), len(SCREENS)) - 1
-    screen = SCREENS[at]
+    at = min(state.get("screen"), len(SCREENS))
+    screen = SCREENS[at - 1]
     _render_pager(at)
     with st.container(key="wrap-guide"):
         words, picture = st.columns([4, 5], gap="large")
     with words:
-        st.subheader(f"{at + 1} · {screen.title}", anchor=False)
+        st.subheader(_title(at), anchor=False)
         st.markdown(screen.text)
         navigation.render_way("Try it", screen.page, screen.values)
     with picture:
@@ -64,26 +65,17 @@ def render_guide() -> None:
     _render_sources()
 
 
-def _render_pager(at: int) -> None:
-    """Draw what moves between the screens."""
-    st.session_state["pick-screen"] = at
+def _render_pager(screen: int) -> None:
+    """Draw what moves between the screens, counted from 1."""
+    last = len(SCREENS)
     with st.container(horizontal=True, vertical_alignment="center", key="pager"):
-        st.button(
-            "Back", icon=":material/arrow_back:", disabled=at == 0, shortcut="Left",
-            on_click=state.set_values, kwargs={"screen": at},
-        )  # fmt: skip
-        st.button(
-            "Next", icon=":material/arrow_forward:", disabled=at == len(SCREENS) - 1, shortcut="Right",
-            on_click=state.set_values, kwargs={"screen": at + 2},
-        )  # fmt: skip
-        st.selectbox(
-            "Screen",
-            range(len(SCREENS)),
-            format_func=lambda one: f"{one + 1} · {SCREENS[one].title}",
-            key="pick-screen",
-            on_change=lambda: state.set_values(screen=st.session_state["pick-screen"] + 1),
-            label_visibility="collapsed",
-        )
+        render_turner("screen", screen, 1, last)
+        titles = range(1, last + 1)
+        render_choice("screen", screen, titles, _title, label="Screen", label_visibility="collapsed")
+
+
+def _title(screen: int) -> str:
+    return f"{screen} · {SCREENS[screen - 1].title}"
 
 
 # ---- The pictures

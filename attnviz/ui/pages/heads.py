@@ -37,16 +37,11 @@ GRID_STATISTICS = tuple(
 PIXELS = 32
 """Of a side of a small picture, at most."""
 
-MOST_BESIDE = 64
-"""Up to so many tokens a side the heads of a layer are drawn side by side."""
-
 
 def render_heads() -> None:
     """Show the heads in view."""
     view = current_view()
     if view is None:
-        for key in state.ON_PAGES["heads"]:
-            state.field(key, show=False)
         return
     shared = sending.what_is_shared(view)
     share_selection(shared, _callbacks(view))
@@ -254,7 +249,7 @@ def _render_statistics(view: View, table: pd.DataFrame) -> None:
 def _render_side_by_side(view: View) -> None:
     """Show the heads of the open layer as full maps, side by side; of a model only when asked, as it takes a moment."""
     heads = view.trace.heads(view.layer, view.role)
-    if heads == 1 or sending.longest(view) > MOST_BESIDE:
+    if heads == 1 or sending.longest(view) > sending.MOST_BESIDE:
         return
     title = "The heads side by side" if view.model is None else f"The heads of layer {view.layer} side by side"
     if view.model is None:

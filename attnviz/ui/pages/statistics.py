@@ -19,7 +19,7 @@ from attnviz.errors import AttnvizError
 from attnviz.plots import plot_head, plot_head_distances, plot_head_scatter
 from attnviz.tokens import for_markdown
 from attnviz.ui import cache, look, sending, state
-from attnviz.ui.boxes import render_head_boxes
+from attnviz.ui.boxes import numbered, render_choice, render_head_boxes
 from attnviz.ui.headmap import read_head
 from attnviz.ui.numbers import NUMBERS
 from attnviz.ui.view import View, current_view, open_head
@@ -43,23 +43,8 @@ MOST_FLOW = 64
 def render_statistics() -> None:
     """Show what is known of the heads in view."""
     view = current_view()
-    if view is None:
-        for key in state.ON_PAGES["statistics"]:
-            state.field(key, show=False)
-        return
-    topic = state.field("topic")
-    drawn = {"topic"}
-    pages = {
-        "Table": _render_table,
-        "Likeness": _render_likeness,
-        "Averages": _render_averages,
-        "Rollout": _render_rollout,
-        "Norms": _render_norms,
-    }
-    drawn |= pages[topic](view)
-    for key in state.ON_PAGES["statistics"]:
-        if key not in drawn:
-            state.field(key, show=False)
+    if view is not None:
+        TOPICS[state.field("topic")](view)
 
 
 def numbers_of_heads(view: View) -> pd.DataFrame:
@@ -80,7 +65,7 @@ def numbers_of_heads(view: View) -> pd.DataFrame:
 # ---- Table and scatter
 
 
-def _render_table(view: View) -> set[str]:
+def _render_table(view: View) -> None:
     """Show every head in a table and in a plane of two of its numbers, and the one that is chosen as a map."""
     table = numbers_of_heads(view)
     shown = _filtered(table)
@@ -102,11 +87,10 @@ def _render_table(view: View) -> set[str]:
     with st.container(key="wrap"):
         left, right = st.columns(2, gap="medium")
     with left:
-        drawn = _render_scatter(view, table)
+        _render_scatter(view, table)
     with right:
         _render_open(view, table)
     _render_repeated(view)
-    return drawn
 
 
 def _filtered(table: pd.DataFrame) -> pd.DataFrame:
@@ -156,7 +140,7 @@ def _open_point(view: View, key: str) -> None:
         open_head(view, int(layer), int(head))
 
 
-def _render_scatter(view: View, table: pd.DataFrame) -> set[str]:
+def _render_scatter(view: View, table: pd.DataFrame) -> None:
     with st.container(horizontal=True, gap="small", key="boxes-axes"):
         across, upward = state.field("across"), state.field("upward")
     places = list(table[["layer", "head"]].itertuples(index=False, name=None))
@@ -173,7 +157,6 @@ def _render_scatter(view: View, table: pd.DataFrame) -> set[str]:
     )
     look.render_figure(figure, "scatter", on_select=partial(_open_point, view, "scatter"))
     st.caption("A point is a head, the darker the later its layer; a click opens it.")
-    return {"across", "upward"}
 
 
 def _render_open(view: View, table: pd.DataFrame) -> None:
@@ -224,11 +207,11 @@ def _render_repeated(view: View) -> None:
 # ---- Which heads are alike
 
 
-def _render_likeness(view: View) -> set[str]:
+def _render_likeness(view: View) -> None:
     """Show how far all heads are from each other, in the order of a tree and in a plane."""
     if len(sending.all_heads(view)) == 1:
         st.caption("This module has one head, so there is nothing to compare it with.")
-        return set()
+        return
     with st.spinner("Comparing every two heads", show_time=True):
         found = cache.reading(("distances", view.name), lambda: head_divergences(view.shown, view.role))
         tree = cache.reading(("tree", view.name), lambda: cluster(found.distance))
@@ -258,20 +241,17 @@ def _render_likeness(view: View) -> set[str]:
             "apart can be shown so. A click opens a head."
         )
         render_head_boxes(view, partial(open_head, view))
-    return set()
 
 
 # ---- Averages
 
 
-def _render_averages(view: View) -> set[str]:
+def _render_averages(view: View) -> None:
     """Show the mean of the maps of a layer, of the marked heads or of all."""
     with st.container(horizontal=True, gap="small", key="boxes-mean"):
         over, counted = state.field("averaged"), state.field("counted")
-    drawn = {"averaged", "counted"}
     if over == state.MARKED:
         state.field("marked")
-        drawn |= {"marked"}
     if over == state.THIS_LAYER:
         render_head_boxes(view, partial(open_head, view))
     places = sending.heads_over(view, over)
@@ -282,11 +262,10 @@ def _render_averages(view: View) -> set[str]:
         mean = cache.reading(key, lambda: mean_weights(view.shown, view.role, head_weights=heads))
     except AttnvizError as error:
         look.render_failure(str(error))
-        return drawn
+        return
     if _is_short(view):
         what = f"layer {view.layer}" if over == state.THIS_LAYER else over
         _render_map(mean, view, "mean", title=f"Mean of {what}: {len(places)} heads, counted {counted}")
-    return drawn
 
 
 def _counts(view: View, counted: str) -> dict[tuple[int, int], float]:
@@ -304,21 +283,19 @@ def _counts(view: View, counted: str) -> dict[tuple[int, int], float]:
 # ---- Rollout and flow
 
 
-def _render_rollout(view: View) -> set[str]:
+def _render_rollout(view: View) -> None:
     """Show what is left of the input's tokens in each token of a layer, as attention alone tells it."""
     layers = view.trace.layers(view.role)
     last = max((layer for layer in layers if layer <= state.get("upto")), default=layers[0])
     below = [layer for layer in layers if layer <= last]
-    st.session_state["pick-upto"] = last
     with st.container(key="boxes-upto", width=240):
-        pick = lambda: state.set_values(upto=st.session_state["pick-upto"])  # noqa: E731
-        st.selectbox("Up to layer", layers, key="pick-upto", on_change=pick)
+        render_choice("upto", last, layers)
     try:
         key = ("rollout", view.whole, last)
         found = cache.reading(key, lambda: rollout(view.trace, view.role, layers=below))
     except AttnvizError as error:
         look.render_failure(str(error))
-        return set()
+        return
     queries, keys = view.trace.query_tokens(view.role).labels, view.trace.key_tokens(view.role).labels
     with st.container(key="wrap"):
         left, right = st.columns(2, gap="medium")
@@ -330,7 +307,6 @@ def _render_rollout(view: View) -> set[str]:
         st.caption(for_markdown(found.sentence))
     with right:
         _render_flow(view, found.matrix, below)
-    return set()
 
 
 def _render_flow(view: View, matrix: Tensor, layers: list[int]) -> None:
@@ -340,7 +316,7 @@ def _render_flow(view: View, matrix: Tensor, layers: list[int]) -> None:
         "From the token",
         range(len(queries)),
         len(queries) - 1,
-        format_func=lambda at: f"{at} {queries[at]}",
+        format_func=numbered(queries),
         key="from",
     )
     table = pd.DataFrame({"token": keys, "rollout": matrix[at].numpy()})
@@ -364,16 +340,16 @@ def _render_flow(view: View, matrix: Tensor, layers: list[int]) -> None:
 # ---- Norms
 
 
-def _render_norms(view: View) -> set[str]:
+def _render_norms(view: View) -> None:
     """Show the open head's weights beside the norms of what they bring."""
     render_head_boxes(view, partial(open_head, view))
     if not _is_short(view):
-        return set()
+        return
     try:
         norms = norm_weighted(view.trace, view.layer, view.head, view.role)
     except AttnvizError as error:
         look.render_failure(str(error))
-        return set()
+        return
     queries, keys = view.trace.query_tokens(view.role).labels, view.trace.key_tokens(view.role).labels
     allowed = view.trace.allowed(view.layer, view.role, head=view.head)
     with st.container(key="wrap"):
@@ -392,7 +368,6 @@ def _render_norms(view: View) -> set[str]:
         "At the right the length of the vector that each key adds to the query's output (Kobayashi et al. 2020). A key "
         "may take much weight and bring next to nothing, as a token does that heads rest on."
     )
-    return set()
 
 
 def _render_map(weights: Tensor, view: View, key: str, *, title: str) -> None:
@@ -401,3 +376,12 @@ def _render_map(weights: Tensor, view: View, key: str, *, title: str) -> None:
     allowed = ~weights.isnan()
     figure = plot_head(weights.nan_to_num(0.0), queries, keys, allowed=allowed, title=title, **look.chosen())
     look.render_figure(figure, key)
+
+
+TOPICS = {
+    "Table": _render_table,
+    "Likeness": _render_likeness,
+    "Averages": _render_averages,
+    "Rollout": _render_rollout,
+    "Norms": _render_norms,
+}

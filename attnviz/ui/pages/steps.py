@@ -23,7 +23,7 @@ from attnviz.experiment import Experiment, Outcome
 from attnviz.plots import plot_heads, plot_products, plot_spread, plot_step
 from attnviz.tokens import for_markdown
 from attnviz.ui import cache, look, sending, state
-from attnviz.ui.boxes import render_head_boxes
+from attnviz.ui.boxes import numbered, render_choice, render_head_boxes, render_slide, render_turner
 from attnviz.ui.view import View, current_view, open_head
 
 MOST_TOKENS = 128
@@ -32,39 +32,34 @@ MOST_TOKENS = 128
 MOST_EDITED = 64
 """Up to so many rows and columns a matrix can be edited here."""
 
-MOST_BESIDE = 64
 ALL, STORY = state.TELLINGS
 
 
 def render_steps() -> None:
-    """Show the computation of the open head."""
-    lesson = state.field("lesson")
-    drawn = {"lesson"}
-    if lesson == "One head":
-        drawn |= _render_head()
-    elif lesson == "Why √d":
-        _render_why_scaled()
-    else:
-        _render_why_several()
-    for key in state.ON_PAGES["steps"]:
-        if key not in drawn:
-            state.field(key, show=False)
+    """Show the computation of the open head, or why it is as it is."""
+    match state.field("lesson"):
+        case "Why √d":
+            _render_why_scaled()
+        case "Why several heads":
+            _render_why_several()
+        case _:
+            _render_head()
 
 
 # ---- One head
 
 
-def _render_head() -> set[str]:
-    """Show one head's computation; return which fields were drawn."""
+def _render_head() -> None:
+    """Show one head's computation."""
     view = current_view()
     if view is None:
-        return set()
+        return
     if sending.longest_of(view.trace, view.role) > MOST_TOKENS:
         look.render_failure(
             f"Expected at most {MOST_TOKENS} tokens a side, so that the numbers can be read, got "
             f"{sending.longest_of(view.trace, view.role)}. Use a shorter text here."
         )
-        return set()
+        return
     experiment = state.experiment()
     outcome = _outcome(view, experiment)
     column = _steps(view, outcome, experiment)
@@ -79,7 +74,6 @@ def _render_head() -> set[str]:
     else:
         for step in column:
             _render_step(view, step, column, outcome, query, key)
-    return {"telling"}
 
 
 def _outcome(view: View, experiment: Experiment) -> Outcome | None:
@@ -105,50 +99,19 @@ def _chosen(view: View) -> tuple[int, int]:
 
 def _render_token_boxes(view: View, query: int, key: int) -> None:
     """Let the query and the key be chosen that are followed through all steps."""
-    sides = {
-        "row": ("Query", view.trace.query_tokens(view.role).labels, query),
-        "column": ("Key", view.trace.key_tokens(view.role).labels, key),
-    }
-    for field, (label, labels, at) in sides.items():
-        name = f"pick-{field}"
-        st.session_state[name] = at
-        st.selectbox(
-            label,
-            range(len(labels)),
-            format_func=partial(_position_and_label, labels),
-            key=name,
-            on_change=partial(_keep, field, name),
-        )
-
-
-def _position_and_label(labels: tuple[str, ...], at: int) -> str:
-    return f"{at} {labels[at]}"
-
-
-def _keep(field: str, name: str) -> None:
-    """Keep what a box says in the address; for a callback."""
-    state.set_values(**{field: st.session_state[name]})
+    queries, keys = view.trace.query_tokens(view.role).labels, view.trace.key_tokens(view.role).labels
+    render_choice("row", query, range(len(queries)), numbered(queries))
+    render_choice("column", key, range(len(keys)), numbered(keys))
 
 
 def _render_teller(column: list[Step]) -> int:
     """Draw what moves along the steps, and return which one is shown."""
-    at = min(state.get("step"), len(column) - 1)
-    st.session_state["pick-step"] = at
+    last = len(column) - 1
+    at = min(state.get("step"), last)
     with st.container(horizontal=True, vertical_alignment="center", key="teller"):
-        st.button(
-            "Back", icon=":material/arrow_back:", disabled=at == 0, shortcut="Left",
-            on_click=state.set_values, kwargs={"step": at - 1},
-        )  # fmt: skip
-        st.button(
-            "Next", icon=":material/arrow_forward:", disabled=at == len(column) - 1, shortcut="Right",
-            on_click=state.set_values, kwargs={"step": at + 1},
-        )  # fmt: skip
-        st.select_slider(
-            f"Step {at + 1} of {len(column)}",
-            range(len(column)),
-            format_func=lambda one: column[one].title,
-            key="pick-step",
-            on_change=partial(_keep, "step", "pick-step"),
+        render_turner("step", at, 0, last)
+        render_slide(
+            "step", at, range(len(column)), lambda one: column[one].title, label=f"Step {at + 1} of {len(column)}"
         )
     return at
 
@@ -332,8 +295,8 @@ def _render_why_scaled() -> None:
     st.caption(
         "Queries and keys of d random numbers (normal, mean 0, variance 1). The more dimensions, the further the "
         "scores q·k spread, the closer the weights come to all on one key, and the less a small change of a score "
-        "still moves "
-        "them, so the less there is to learn from. Divided by √d the spread stays 1. With d = 2 it hardly matters."
+        "still moves them, so the less there is to learn from. Divided by √d the spread stays 1. With d = 2 it hardly "
+        "matters."
     )
     with st.container(horizontal=True, key="boxes-spread"):
         largest = st.select_slider("Up to d", DIMENSIONS[1:], DIMENSIONS[-1], key="spread-largest")
@@ -382,8 +345,8 @@ def _render_why_several() -> None:
     trace = outcome.trace
     maps = torch.stack([trace.weights(0, head) for head in range(int(heads))])
     labels = trace.query_tokens().labels, trace.key_tokens().labels
-    if max(map(len, labels)) > MOST_BESIDE:
-        st.caption(f"Maps of more than {MOST_BESIDE} tokens would be too small to read side by side.")
+    if max(map(len, labels)) > sending.MOST_BESIDE:
+        st.caption(f"Maps of more than {sending.MOST_BESIDE} tokens would be too small to read side by side.")
         return
     figure = plot_heads(maps, *labels, allowed=trace.allowed(0), **look.chosen())
     look.render_figure(figure, "diversity")

@@ -17,6 +17,7 @@ from attnviz.models.lens import Lens, logit_lens
 from attnviz.plots import plot_lens, plot_movement, plot_norms, plot_similarity, plot_vectors
 from attnviz.tokens import for_markdown
 from attnviz.ui import cache, look, state
+from attnviz.ui.boxes import numbered, render_slide
 from attnviz.ui.view import View, current_view
 
 MOST_TOKENS = 512
@@ -51,8 +52,6 @@ def render_vectors() -> None:
     view = current_view()
     sets = None if view is None else _sets(view)
     if view is None or sets is None:
-        for key in state.ON_PAGES["vectors"]:
-            state.field(key, show=False)
         return
     at = _render_depth(sets)
     _render_maps(view, sets, at)
@@ -104,15 +103,8 @@ def _render_depth(sets: Sets) -> int:
     at = min(state.get("depth"), last)
     if last == 1:
         return at
-    st.session_state["pick-depth"] = at
-    st.select_slider(
-        "Vectors to the right",
-        range(1, len(sets.names)),
-        format_func=lambda one: sets.names[one],
-        key="pick-depth",
-        on_change=lambda: state.set_values(depth=st.session_state["pick-depth"]),
-        help="The input stands to the left; here the place after it that it is compared with.",
-    )
+    words = "The input stands to the left; here the place after it that it is compared with."
+    render_slide("depth", at, range(1, len(sets.names)), lambda one: sets.names[one], help=words)
     st.caption(f"These are the vectors of the {sets.role}.")
     return at
 
@@ -191,8 +183,7 @@ def _axes(explained: Sequence[float] | None, dimensions: int, method: Method) ->
     titles = [f"component {at + 1} ({share:.0%})" for at, share in enumerate(explained)]
     return titles, (
         f"Principal components of all these vectors together, which hold {sum(explained):.0%} of their variance, so "
-        f"what "
-        "is apart in the other dimensions may look close here."
+        "what is apart in the other dimensions may look close here."
     )
 
 
@@ -206,20 +197,10 @@ def _render_similarity(sets: Sets, at: int) -> None:
             figure = plot_similarity(cosine_similarity(vectors), sets.labels, sets.labels, theme=look.theme())
             look.render_figure(figure, f"cosine-{name}")
     st.caption("1 = same direction, 0 = at right angles, −1 = opposite.")
-    tokens = range(len(sets.labels))
     with st.container(width=320, key="boxes-nearest"):
-        chosen = st.selectbox(
-            "Nearest to", tokens, format_func=lambda one: f"{one} {sets.labels[one]}", key="nearest-to"
-        )
-    rows = [
-        (
-            name,
-            ", ".join(
-                f"{other} {sets.labels[other]} {cosine:.3f}" for other, cosine in nearest_tokens(vectors, chosen)
-            ),
-        )
-        for name, vectors in ((sets.names[0], sets.vectors[0]), (sets.names[at], sets.vectors[at]))
-    ]
+        tokens = range(len(sets.labels))
+        chosen = st.selectbox("Nearest to", tokens, format_func=numbered(sets.labels), key="nearest-to")
+    rows = [(sets.names[one], _nearest_words(sets.labels, sets.vectors[one], chosen)) for one in (0, at)]
     st.dataframe(pd.DataFrame(rows, columns=["vectors", "nearest tokens, by cosine"]), hide_index=True, key="nearest")
 
 
@@ -266,9 +247,8 @@ def _render_lens(view: View) -> None:
         st.caption(
             for_markdown(
                 "The vectors after each layer through the model's own final norm and head. After the last layer this "
-                "is "
-                f"what the model says (the logits differ from its own by at most {lens.difference:.1e}); before, what "
-                "its head makes of vectors that it was not trained on."
+                f"is what the model says (the logits differ from its own by at most {lens.difference:.1e}); before, "
+                "what its head makes of vectors that it was not trained on."
             )
         )
         st.dataframe(lens.table(), hide_index=True, key="lens-table", height=240)

@@ -1,11 +1,11 @@
 // Joins a Plotly map to the selection: frames the chosen row or column, and chooses the row under the pointer.
 import { selection, unpack } from "../shared.js"
-import { boxOf, frameOn, place } from "./place.js"
+import { boxOf, findChart, frameOn, place } from "./place.js"
 
 export default function ({ data, parentElement }) {
   const host = parentElement.host ?? parentElement
   const { header } = unpack(data)
-  const view = { header, host, tries: 0 }
+  const view = { header, host }
   selection.follow(host, () => draw(view))
   join(view)
   return () => {
@@ -15,18 +15,13 @@ export default function ({ data, parentElement }) {
   }
 }
 
-/** The chart may be drawn after this runs: look for it until it is there. */
 function join(view) {
-  clearTimeout(view.again)
-  const chart = document.querySelector(`.st-key-${view.header.chart} .js-plotly-plot`)
-  if (!chart?._fullLayout?.xaxis) {
-    if (view.tries++ < 100) view.again = setTimeout(() => join(view), 100)
-    return
-  }
-  view.chart = chart
-  if (chart.attnvizView === undefined) listen(chart)
-  chart.attnvizView = view
-  draw(view)
+  findChart(view, view.header.chart, (chart) => {
+    view.chart = chart
+    if (chart.attnvizView === undefined) listen(chart)
+    chart.attnvizView = view
+    draw(view)
+  })
 }
 
 function listen(chart) {

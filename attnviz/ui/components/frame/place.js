@@ -1,5 +1,13 @@
 // Where the cells of a Plotly map are, in pixels of its chart.
 
+/** Call `found` with the chart of a key: it may be drawn after the script runs, so look for it until it is there. */
+export function findChart(view, key, found, tries = 100) {
+  clearTimeout(view.again)
+  const chart = document.querySelector(`.st-key-${key} .js-plotly-plot`)
+  if (chart?._fullLayout?.xaxis) found(chart)
+  else if (tries) view.again = setTimeout(() => findChart(view, key, found, tries - 1), 100)
+}
+
 /** The cells of a position along one axis; null where they are outside what is shown. */
 export function spanOf(axis, at) {
   const [one, other] = [axis.l2p(at - 0.5), axis.l2p(at + 0.5)]

@@ -1,24 +1,14 @@
 // Frames the row and the cell under the pointer in every map of a Plotly chart.
-import { boxOf, cellOf, frameOn, place } from "../frame/place.js"
+import { boxOf, cellOf, findChart, frameOn, place } from "../frame/place.js"
 import { unpack } from "../shared.js"
 
-export default function ({ data, parentElement }) {
-  const host = parentElement.host ?? parentElement
-  const view = { header: unpack(data).header, host, tries: 0 }
-  join(view)
+export default function ({ data }) {
+  const view = unpack(data).header
+  findChart(view, view.chart, (chart) => {
+    if (chart.attnvizPointer === undefined) listen(chart)
+    chart.attnvizPointer = view
+  })
   return () => clearTimeout(view.again)
-}
-
-/** The chart may be drawn after this runs: look for it until it is there. */
-function join(view) {
-  clearTimeout(view.again)
-  const chart = document.querySelector(`.st-key-${view.header.chart} .js-plotly-plot`)
-  if (!chart?._fullLayout?.xaxis) {
-    if (view.tries++ < 100) view.again = setTimeout(() => join(view), 100)
-    return
-  }
-  if (chart.attnvizPointer === undefined) listen(chart)
-  chart.attnvizPointer = view
 }
 
 function listen(chart) {
@@ -27,7 +17,7 @@ function listen(chart) {
 }
 
 function draw(chart, cell) {
-  const colour = getComputedStyle(chart).getPropertyValue("--st-primary-color") || chart.attnvizPointer.header.accent
+  const colour = getComputedStyle(chart).getPropertyValue("--st-primary-color") || chart.attnvizPointer.accent
   for (const [at, map] of mapsOf(chart).entries()) {
     const row = cell && boxOf(map, { side: "query", at: cell.row })
     place(frameOn(chart, `attnviz-row-${at}`), row, `1px solid ${colour}`)
