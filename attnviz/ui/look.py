@@ -35,9 +35,9 @@ CSS = """
 [class*="st-key-boxes"] label p, [class*="st-key-boxes"] [data-baseweb="select"] {font-size: .82rem;}
 [class*="st-key-boxes"] [data-baseweb="select"] > div {min-height: 1.9rem;}
 .st-key-statistics [data-testid="stMetricLabel"] p {font-size: .78rem;}
-@media (max-width: 640px) {
-  .st-key-comparison, .st-key-marked-heads {overflow-x: auto;}
-  .st-key-comparison > div, .st-key-marked-heads > div {min-width: 52rem;}
+@media (max-width: 900px) {
+  .st-key-comparison, .st-key-marked-heads, .st-key-diversity {overflow-x: auto;}
+  .st-key-comparison > div, .st-key-marked-heads > div, .st-key-diversity > div {min-width: 52rem;}
 }
 h3 {font-size: 1.02rem !important; padding: .2rem 0 !important;}
 [data-testid="stMetricValue"] {font-size: 1.05rem; font-weight: 600; font-variant-numeric: tabular-nums;}
