@@ -237,7 +237,7 @@ def _render_likeness(view: View) -> None:
         )  # fmt: skip
         look.render_figure(scatter, "plane", on_select=partial(_open_point, view, "plane"))
         st.caption(
-            "Classical scaling of these distances to two dimensions: near points are alike, but not all that is far "
+            "Classical scaling of these distances to two dimensions. Near points are alike, but not all that is far "
             "apart can be shown so. A click opens a head."
         )
         render_head_boxes(view, partial(open_head, view))
