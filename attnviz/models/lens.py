@@ -226,8 +226,8 @@ def logit_lens(
     """Return the likeliest next tokens at each layer, by the model's own final norm and head.
 
     After the last layer they are what the model says, and that alone is given where the vectors between its layers are
-    not known. Before it they are what its head makes of vectors it was not
-    trained on: a reading, not what the layer "thinks" (nostalgebraist 2020, "interpreting GPT: the logit lens").
+    not known. Before it they are what its head makes of vectors it was not trained on: a reading, not what the layer
+    "thinks" (nostalgebraist 2020, "interpreting GPT: the logit lens").
 
     Args:
         model: a decoder or an encoder-decoder.

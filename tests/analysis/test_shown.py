@@ -11,7 +11,7 @@ from layer_cases import KINDS, case
 
 import attnviz
 from attnviz import layers
-from attnviz.analysis import shown
+from attnviz.analysis import shown_layer
 from attnviz.analysis.pooled import pooled
 from attnviz.analysis.shown import ShownOptions, ShownTrace, show, words_said
 from attnviz.errors import OptionError, SupportError
@@ -446,8 +446,8 @@ def test_gaps_between_rows_are_bridged_only_when_short():
     layer = case("plain").layer
     watching = dataclasses.replace(layer)
     object.__setattr__(watching, "block", lambda rows: sizes.append((rows.start, rows.stop)) or layer.block(rows))
-    pieces = torch.tensor([0, 1, 3, 3 + shown.GAP, 4 + 2 * shown.GAP, 2])
-    every = shown.Groups.of([(at,) for at in range(37)], 37)
-    found = shown._stored_rows(watching, pieces, every)
-    assert sizes == [(0, 4 + shown.GAP), (4 + 2 * shown.GAP, 5 + 2 * shown.GAP), (2, 3)]
+    pieces = torch.tensor([0, 1, 3, 3 + shown_layer.GAP, 4 + 2 * shown_layer.GAP, 2])
+    every = shown_layer.Groups.of([(at,) for at in range(37)], 37)
+    found = shown_layer._stored_rows(watching, pieces, every)
+    assert sizes == [(0, 4 + shown_layer.GAP), (4 + 2 * shown_layer.GAP, 5 + 2 * shown_layer.GAP), (2, 3)]
     torch.testing.assert_close(found, layer.weights(slice(None))[:, pieces.tolist()], **CLOSE)

@@ -191,15 +191,12 @@ SCREENS = (
         "From scores to weights",
         "How well a query and a key fit is their dot product, the **score** q·k. A row of scores becomes a row of "
         "**weights** by the softmax: e to the power of each score, divided by the sum. Weights are between 0 and 1, "
-        "and "
-        "a row sums to 1.\n\n"
+        "and a row sums to 1.\n\n"
         "A row of the map is one token that looks (the query), a column one that is looked at (the key). The stronger "
         "the ink, the larger the weight.",
         lambda: _show_map(_toy(ARTICLE_EXAMPLE), 0, 0),
         "steps",
-        MODULES
-        | state.EXAMPLES["The article's numbers"]
-        | {"lesson": "One head", "telling": "all at once", "edits": ""},
+        ARTICLE | {"lesson": "One head", "telling": "all at once"},
     ),
     Screen(
         "What comes out",
@@ -233,8 +230,8 @@ SCREENS = (
     Screen(
         "Several heads",
         "One set of weights can look one way only. So the numbers of a vector are divided among several **heads**, "
-        "each "
-        "with queries, keys and values of its own. Each gives weights of its own; their outputs stand side by side and "
+        "each with queries, keys and values of its own. Each gives weights of its own; their outputs stand side by "
+        "side and "
         "are mixed by one more matrix, $W^O$.\n\n"
         "Here four heads read the same sentence. Their matrices are random, so what they show means nothing: training "
         "gives it meaning.",
@@ -245,8 +242,7 @@ SCREENS = (
     Screen(
         "Two texts, cross-attention",
         "A translation looks at two texts. The queries come from the one that is being written, keys and values from "
-        "the "
-        "one that is read: **cross-attention**. The map then has as many rows as the first has tokens and as many "
+        "the one that is read: **cross-attention**. The map then has as many rows as the first has tokens and as many "
         "columns as the second.",
         lambda: _show_heads(CROSS),
         "heads",
@@ -265,12 +261,12 @@ SCREENS = (
     Screen(
         "What weights tell, and what not",
         "A weight says how much of a token's **value** is taken. It does not say how long that value is: many heads "
-        "rest "
-        "on the first token, whose value is nearly nothing. Here each weight is multiplied by the length of what it "
+        "rest on the first token, whose value is nearly nothing. Here each weight is multiplied by the length of what "
+        "it "
         "brings, and the column of [CLS] fades.\n\n"
         "Nor does a weight say why the model answers as it does: other weights can give the same answer, and what "
-        "flows "
-        "past attention, through the residual connection, is in no map. Look at weights as a first clue, and test it: "
+        "flows past attention, through the residual connection, is in no map. Look at weights as a first clue, and "
+        "test it: "
         "change a word, compare, follow the layers.",
         _show_norms,
         "statistics",
