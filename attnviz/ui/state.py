@@ -8,7 +8,7 @@ Back and reload:
   that neither the sidebar nor the page has drawn.
 - a widget takes its default from the table, never from `st.session_state`; code changes a key only in a
   callback (`set_values`), which adds one entry to the browser's history, so that Back undoes it.
-- what is read is checked again (`get`), since anything may stand in a URL.
+- what is read is checked again (`get`), since anything may stand in a URL; and after Back it is read from there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from attnviz.analysis.shown import ShownOptions
 from attnviz.devices import available_devices
@@ -282,8 +283,16 @@ def readable(key: str, raw: str) -> bool:
 
 
 def get(key: str) -> Any:
-    """Return the value of a key, allowed whatever the URL says; the URL's where the widget is not drawn yet."""
-    return checked(key, st.session_state[key] if key in st.session_state else _from_address(key))
+    """Return the value of a key, allowed whatever the URL says; the URL's where the widget has yet to take it over."""
+    behind = FIELDS[key].in_address and _by_history() and key not in st.session_state[_DRAWN]
+    known = key in st.session_state and not behind
+    return checked(key, st.session_state[key] if known else _from_address(key))
+
+
+def _by_history() -> bool:
+    """Return whether Back or Forward caused this run: each widget then takes the URL's value, but only when drawn."""
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
 
 
 def _from_address(key: str) -> Any:

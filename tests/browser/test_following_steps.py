@@ -83,7 +83,7 @@ def test_editing_one_entry_of_wq_changes_exactly_what_follows_and_the_address_ke
     assert all(np.array_equal(reset[step], before[step]) for step in STEPS)
 
 
-def test_a_story_is_told_with_the_arrow_keys(open_app):
+def test_a_story_is_told_with_the_arrow_keys_and_back_goes_a_step_back(open_app):
     page = open_app("/steps?telling=one+at+a+time&text=one+two+three&heads=2")
     expect(page.locator(".st-key-step-inputs .js-plotly-plot .hm")).to_be_visible()
     settle(page)
@@ -93,6 +93,9 @@ def test_a_story_is_told_with_the_arrow_keys(open_app):
     settle(page)
     page.keyboard.press("ArrowLeft")
     expect(page.get_by_role("heading", name="Vectors")).to_be_visible()
+    settle(page)
+    page.go_back()
+    expect(page.get_by_role("heading", name="Queries")).to_be_visible()
 
 
 def test_the_guide_leads_to_a_page_in_the_right_state(open_app):
