@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from attnviz.ui.garbage import spare_collector
 from attnviz.ui.look import ICON, add_style
 from attnviz.ui.pages.compare import render_compare
 from attnviz.ui.pages.guide import render_guide
@@ -30,3 +31,4 @@ add_style()
 render_sidebar()
 page.run()
 draw_the_rest()
+spare_collector()

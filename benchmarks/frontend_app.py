@@ -30,6 +30,7 @@ from attnviz.ui.components.lines import LineOptions, render_lines
 from attnviz.ui.components.map import Axis, render_map
 from attnviz.ui.components.selection import share_selection
 from attnviz.ui.components.theme import follow_theme
+from attnviz.ui.garbage import spare_collector
 from attnviz.ui.pages.heads import GRID_STATISTICS, PIXELS
 from attnviz.ui.view import View
 
@@ -143,6 +144,7 @@ def main() -> None:
         st.html('<span id="shown" style="display: none"></span>')
     elif asked.get("before"):
         VIEWS[case].show(_prepared(case, *BEFORE)[0])
+    spare_collector()
 
 
 if __name__ == "__main__":

@@ -34,8 +34,10 @@ OPTIONS = [
     "--disable-sync",
 ]
 WIDTH, HEIGHT = 1280, 864
-HEADER, PATCH = 64, 32
-"""Pixels at the top, where Streamlit shows that it is running, and the side of the patch at the bottom right."""
+SMALLER = 2
+"""By how much frames are made smaller before they are handed over: a page waits for that, 80 ms at full size."""
+HEADER, PATCH = 64 // SMALLER, 32 // SMALLER
+"""Pixels of a frame at the top, where Streamlit shows that it is running, and the patch's side at the bottom right."""
 QUIET = 0.5
 """Seconds without a change after which the picture counts as whole."""
 BLOCK = 16
@@ -112,7 +114,8 @@ class Screen:
     async def start(self) -> None:
         """Begin to keep frames."""
         self.session.on("Page.screencastFrame", self._keep)
-        await self.session.send("Page.startScreencast", {"format": "jpeg", "quality": 60})
+        size = {"maxWidth": WIDTH // SMALLER, "maxHeight": HEIGHT // SMALLER}
+        await self.session.send("Page.startScreencast", {"format": "jpeg", "quality": 60, **size})
 
     async def stop(self) -> None:
         """Keep no more."""

@@ -1,10 +1,12 @@
 // Every head as a small picture on one canvas. Hover shows one larger with its statistics, a click opens it.
 import { css, inkOf, rgb, same, selection, sized, themeOf, unpack } from "../shared.js"
 import { arrange, cardPlace, groupLines, headsOf, neighbour, rangeOf, ranked, tileAt, topOf } from "./layout.js"
+import { painter } from "./picture.js"
 
 const CARD = 168 // pixels of the larger picture
 const TINT = { light: "#0f8f7a", dark: "#35c9ad" } // laid over by a statistic; no other thing has this colour
 const TINTED = 0.62 // the strongest tint
+const FAINT = 0.18 // what is left of a head that does not stand out
 
 export default function ({ data, parentElement }) {
   const root = parentElement.querySelector(".grid")
@@ -53,59 +55,24 @@ function layOut(view) {
   view.width = width
   view.layout = arrange({ layers, order: values && ranked(view.heads, values), width, size })
   view.canvas = view.root.querySelector("canvas.all")
-  view.sheet = colourSheet(view)
   view.pictures = null
 }
 
-/**
- * All pictures in their colours, side by side in one canvas, so that drawing them is copying. They are enlarged by a
- * whole number to at least their place, and made smaller when copied: their cells then look equally large.
- */
-function colourSheet(view) {
-  const { size } = view.header
-  const small = smallSheet(view)
-  const ratio = window.devicePixelRatio || 1
-  const scale = Math.ceil((view.layout.tile * ratio) / size)
-  if (scale < 2 || (view.layout.tile * ratio) % size === 0) return small
-  const canvas = new OffscreenCanvas(small.canvas.width * scale, small.canvas.height * scale)
-  const pen = canvas.getContext("2d")
-  pen.imageSmoothingEnabled = false
-  pen.drawImage(small.canvas, 0, 0, canvas.width, canvas.height)
-  return { canvas, across: small.across, side: size * scale }
+/** The colours of the pictures as pixels: a number each, negative, its bytes red, green, blue and 255. */
+function pixelColours({ header, theme }) {
+  const pixel = ([red, green, blue]) => (255 << 24) | (blue << 16) | (green << 8) | red
+  const colours = Int32Array.from({ length: 256 }, (_, level) => pixel(inkOf(theme, level / 255, header.ink)))
+  return { colours, barred: pixel(rgb(theme.isDark ? "#454954" : "#cfcfca")) }
 }
 
-function smallSheet({ header, heads, masks, pixels, theme }) {
-  const { size, ink } = header
-  const across = Math.min(heads.length, 64)
-  const sheet = new OffscreenCanvas(across * size, Math.ceil(heads.length / across) * size)
-  const pen = sheet.getContext("2d")
-  const image = pen.createImageData(sheet.width, sheet.height)
-  const out = new Uint32Array(image.data.buffer)
-  const inks = Uint32Array.from({ length: 256 }, (_, level) => {
-    const [red, green, blue] = inkOf(theme, level / 255, ink)
-    return (255 << 24) | (blue << 16) | (green << 8) | red
-  })
-  const barred = barredInk(theme)
-  const cells = size * size
-  heads.forEach(({ at, row }) => {
-    const corner = Math.floor(at / across) * size * sheet.width + (at % across) * size
-    for (let y = 0; y < size; y++) {
-      const from = at * cells + y * size
-      const scale = ink === "row" ? 255 / Math.max(1, Math.max(...pixels.subarray(from, from + size))) : 1
-      for (let x = 0; x < size; x++) {
-        const value = pixels[from + x]
-        const masked = !value && !masks[row * cells + y * size + x]
-        out[corner + y * sheet.width + x] = masked && (x + y) % 3 === 0 ? barred : inks[Math.round(value * scale)]
-      }
-    }
-  })
-  pen.putImageData(image, 0, 0)
-  return { canvas: sheet, across, side: size }
-}
-
-function barredInk(theme) {
-  const [red, green, blue] = rgb(theme.isDark ? "#454954" : "#cfcfca")
-  return (255 << 24) | (blue << 16) | (green << 8) | red
+/** Return what draws heads with so many pixels a side into an image at a corner. */
+function headPainter(view, image, side) {
+  const { header, pixels, masks } = view
+  const { size } = header
+  const paint = painter({ size, side, ...pixelColours(view), perRow: header.ink === "row" })
+  const part = (array, at) => array.subarray(at * size * size, (at + 1) * size * size)
+  const [out, { width }] = [new Int32Array(image.data.buffer), image]
+  return ({ at, row }, x = 0, y = 0) => paint(part(pixels, at), part(masks, row), out, y * width + x, width)
 }
 
 /** Draw the pictures as they stand, and the frames of what is chosen over them. */
@@ -122,28 +89,46 @@ function drawPictures(view) {
   const { layout, header, theme } = view
   const canvas = document.createElement("canvas")
   const pen = sized(canvas, layout.width, layout.height)
-  pen.font = "11px system-ui, sans-serif"
+  drawHeads(pen, view)
   drawEdges(pen, view)
   const tinted = valuesOf(view, view.options.tint)
   const [low, high] = tinted ? rangeOf(tinted) : [0, 1]
   const ranking = tinted ?? valuesOf(view, view.options.order)
   const top = ranking && view.options.top ? topOf(view.heads, ranking, view.options.top) : null
   for (const one of layout.tiles) {
-    pen.globalAlpha = top && !top.has(one.at) ? 0.18 : 1
-    drawTile(pen, view, one)
     if (tinted && !Number.isNaN(tinted[one.at])) {
-      pen.globalAlpha *= TINTED * (high > low ? (tinted[one.at] - low) / (high - low) : 1)
+      pen.globalAlpha = TINTED * (high > low ? (tinted[one.at] - low) / (high - low) : 1)
       pen.fillStyle = theme.isDark ? TINT.dark : TINT.light
       pen.fillRect(one.x, one.y, layout.tile, layout.tile)
     }
-    pen.globalAlpha = 1
+    if (top && !top.has(one.at)) {
+      pen.globalAlpha = 1 - FAINT
+      pen.fillStyle = theme.page
+      pen.fillRect(one.x, one.y, layout.tile, layout.tile)
+    }
   }
+  pen.globalAlpha = 1
   if (!layout.captions) drawGroups(pen, layout, header.layers, theme)
   renderTintLegend(view, tinted && [low, high])
   return canvas
 }
 
+/** Draw all heads at once as an image in the screen's own pixels, then a thin frame around each. */
+function drawHeads(pen, view) {
+  const { layout, theme } = view
+  const ratio = window.devicePixelRatio || 1
+  const image = pen.createImageData(pen.canvas.width, pen.canvas.height)
+  const paint = headPainter(view, image, Math.round(layout.tile * ratio))
+  for (const { at, x, y } of layout.tiles) paint(view.heads[at], Math.round(x * ratio), Math.round(y * ratio))
+  pen.putImageData(image, 0, 0)
+  if (layout.tile < 16) return
+  pen.strokeStyle = theme.line
+  pen.lineWidth = 1
+  for (const { x, y } of layout.tiles) pen.strokeRect(x - 0.5, y - 0.5, layout.tile + 1, layout.tile + 1)
+}
+
 function drawEdges(pen, { layout, theme }) {
+  pen.font = "11px system-ui, sans-serif"
   pen.fillStyle = theme.muted
   pen.textBaseline = "middle"
   pen.textAlign = "center"
@@ -157,18 +142,6 @@ function drawEdges(pen, { layout, theme }) {
   pen.textAlign = "left"
   pen.font = "10px system-ui, sans-serif"
   for (const one of layout.tiles) pen.fillText(`${one.layer}.${one.head}`, one.x, one.y - 6)
-}
-
-function drawTile(pen, { layout, sheet, theme }, { at, x, y }) {
-  const { canvas, across, side } = sheet
-  pen.imageSmoothingEnabled = layout.tile < side
-  pen.imageSmoothingQuality = "high"
-  const [left, top] = [(at % across) * side, Math.floor(at / across) * side]
-  pen.drawImage(canvas, left, top, side, side, x, y, layout.tile, layout.tile)
-  if (layout.tile < 16) return
-  pen.strokeStyle = theme.line
-  pen.lineWidth = 1
-  pen.strokeRect(x - 0.5, y - 0.5, layout.tile + 1, layout.tile + 1)
 }
 
 /** Heads that share keys and values are joined by a line under them. */
@@ -282,9 +255,9 @@ function showCard(view, one, x, y) {
   renderStatistics(view, one, card.querySelector("dl"))
   const canvas = card.querySelector("canvas")
   const pen = sized(canvas, CARD, CARD)
-  const { across, side, canvas: sheet } = view.sheet
-  pen.imageSmoothingEnabled = false
-  pen.drawImage(sheet, (one.at % across) * side, Math.floor(one.at / across) * side, side, side, 0, 0, CARD, CARD)
+  const image = pen.createImageData(canvas.width, canvas.height)
+  headPainter(view, image, canvas.width)(view.heads[one.at])
+  pen.putImageData(image, 0, 0)
   const window_ = { width: window.innerWidth, height: window.innerHeight }
   const place = cardPlace(x, y, card.offsetWidth, card.offsetHeight, window_)
   card.style.left = `${place.x}px`
