@@ -92,6 +92,7 @@ class Lines {
     this.isPair = once((query, key) => hasPair(query) && hasPair(key))
     this.choose = once((options, query, key, ...cells) => cells.map((one) => chooseLines(one, options, query, key)))
     this.writeLegend = once(() => this.makeLegend())
+    this.writeControls = once(() => this.makeControls())
     this.setSheet = once((plan) => this.sizeSheet(plan))
     this.placeTokens = once((plan) => this.makeTokens(plan))
     this.paintEvery = once((plan, part) => this.paint(".every", plan, part, this.visible))
@@ -216,7 +217,15 @@ class Lines {
     const pair = this.isPair(query, key) ? this.options.pair : "all"
     this.takeHeads(this.chosenOptions(pair))
     this.writeLegend(this.look, this.hidden, ...this.heads.flatMap(({ name, label, cells }) => [name, label, !cells]))
-    this.writeControls()
+    this.writeControls(
+      this.options,
+      this.given,
+      this.look,
+      query,
+      key,
+      ...this.heads.map(({ cells }) => cells),
+      ...this.visible.map(({ lines }) => lines),
+    )
     const plan = this.plan(query, key, this.options.horizontal, selection.shown.length > 1, room)
     this.setSheet(plan)
     this.part = this.seenPart(plan)
@@ -389,7 +398,8 @@ class Lines {
         button.classList.toggle("chosen", isChosen)
         const isFree = token ? isChosen || (isFar && weights.has(at)) : this.isInPair(side, at)
         button.classList.toggle("quiet", !isFree)
-        button.setAttribute("aria-pressed", same(selection.pinned, { side, at }))
+        const isPinned = String(same(selection.pinned, { side, at }))
+        if (button.ariaPressed !== isPinned) button.ariaPressed = isPinned // a set attribute is styled anew, if equal too
         this.sayWeight(button, (isFar && weights.get(at)) || "")
       }
     }
@@ -508,7 +518,7 @@ class Lines {
     this.redraw()
   }
 
-  writeControls() {
+  makeControls() {
     const { threshold, top, pair, horizontal } = this.options
     const isWhole = this.visible.every(({ name }) => !this.sentCells().has(name))
     this.limit = isWhole ? null : Math.max(...this.visible.map(({ cells }) => mostPerQuery(cells)))
