@@ -48,6 +48,9 @@ WIDTH = 370  # pixels of each of three maps on a page of 1,280
 FLOOR = 1e-6
 """The smallest limit of the colours of a difference, so that rounding does not look like one."""
 
+LINE = 12
+"""Pixels of height that a label takes."""
+
 TREE = 0.16
 """The share of the height that a tree takes over its map."""
 
@@ -274,10 +277,11 @@ def _name_maps(
     figure: go.Figure, titles: Sequence[str], query_labels: Sequence[str], key_labels: Sequence[str]
 ) -> None:
     """Write tokens and titles beside three maps; a title is over the names of the keys, however long these are."""
-    every = max(len(query_labels), len(key_labels)) * MAPS <= EVERY_LABEL
-    figure.update_yaxes(from_the_top(token_axis(query_labels, every=every)))
+    across, down = EVERY_LABEL // MAPS, _height(len(query_labels), len(key_labels)) // LINE
+    figure.update_yaxes(from_the_top(token_axis(query_labels, every=len(query_labels) <= down)), nticks=down)
     figure.update_yaxes(title_text=QUERY_AXIS, col=1)
-    figure.update_xaxes(token_axis(key_labels, every=every), side="top", tickangle=-45)
+    every = len(key_labels) <= across
+    figure.update_xaxes(token_axis(key_labels, every=every), nticks=across, side="top", tickangle=-45)
     for column, title in enumerate(titles, start=1):
         text = f"<b>{for_plotly(title, None)}</b><br>{KEY_AXIS}"
         figure.update_xaxes(title={"text": text, "standoff": 8}, col=column)

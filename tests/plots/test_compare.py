@@ -146,9 +146,19 @@ def test_each_map_has_its_title_over_its_keys():
 @pytest.mark.parametrize(("tokens", "every"), [(21, True), (22, False)])
 def test_labels_are_thinned_where_they_would_not_fit(tokens, every):
     figure = plot_comparison(softmax(tokens, tokens), softmax(tokens, tokens), labels(tokens), labels(tokens))
-    for axis in (figure.layout.xaxis, figure.layout.xaxis3, figure.layout.yaxis):
+    for axis in (figure.layout.xaxis, figure.layout.xaxis3):
         assert (axis.tickmode == "array") == every
         assert (axis.labelalias is None) == every
+        assert axis.nticks == 21
+
+
+@pytest.mark.parametrize(("tokens", "every"), [(30, True), (31, False), (59, False)])
+def test_rows_are_named_where_a_line_of_text_fits_and_else_as_many_as_fit(tokens, every):
+    figure = plot_comparison(softmax(tokens, tokens), softmax(tokens, tokens), labels(tokens), labels(tokens))
+    inside = figure.layout.height - 170  # what stands over and under the maps
+    for axis in (figure.layout.yaxis, figure.layout.yaxis3):
+        assert (axis.tickmode == "array") == every == (tokens * 12 <= inside)
+        assert axis.nticks == inside // 12
 
 
 @pytest.mark.parametrize(("columns", "decimals"), [(4, 4), (6, 3), (9, 2), (10, None)])
