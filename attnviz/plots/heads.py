@@ -174,9 +174,10 @@ def plot_heads(
         )
         figure.add_trace(cells, row=row, col=column)
         hatch(figure, mask, colours, row=row, col=column)
-    every = max(queries, keys) * max(across, down) <= EVERY_LABEL
-    figure.update_xaxes(token_axis(key_labels, every=every), tickangle=-45)
-    figure.update_yaxes(from_the_top(token_axis(query_labels, every=every)))
+    most = EVERY_LABEL // max(across, down)
+    every = max(queries, keys) <= most
+    figure.update_xaxes(token_axis(key_labels, every=every), nticks=most, tickangle=-45)
+    figure.update_yaxes(from_the_top(token_axis(query_labels, every=every)), nticks=most)
     for row, column in places[-across:]:  # the last map of each column
         figure.update_xaxes(title_text=KEY_AXIS, showticklabels=True, row=row, col=column)
     figure.update_yaxes(title_text=QUERY_AXIS, col=1)

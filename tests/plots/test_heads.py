@@ -211,3 +211,13 @@ def test_per_row_ink_colours_by_the_share_and_writes_the_weight(tokens):
     else:
         assert "%{customdata:.6f}" in cells.hovertemplate
     assert figure.layout.coloraxis.colorbar.title.text == "share of the row's largest weight"
+
+
+@pytest.mark.parametrize(("heads", "most"), [(1, 64), (3, 21), (7, 16)])
+def test_several_maps_name_as_many_tokens_as_fit_beside_each(heads, most):
+    for tokens in (most, most + 1):
+        names = [f"token {at}" for at in range(tokens)]
+        figure = plot_heads(torch.full((heads, tokens, tokens), 1 / tokens), names, names)
+        for axis in (figure.layout.xaxis, figure.layout.yaxis):
+            assert axis.nticks == most
+            assert (axis.tickmode == "array") == (tokens == most)
