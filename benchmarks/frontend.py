@@ -43,6 +43,7 @@ from typing import ClassVar
 from frontend_page import Measured, Picture, chromium_version, measure
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "docs" / "performance.md"
 SLOW = 5_000
 """Milliseconds above which a picture is measured once only."""
@@ -175,7 +176,7 @@ class Bench:
 
     def attnviz_on(self, case: Case, more: str) -> Measured:
         """Measure it on the page of an address that ends so."""
-        from frontend_app import VIEWS
+        from frontend_views import VIEWS
 
         if case.view not in VIEWS:
             return Measured(failure="not built yet")

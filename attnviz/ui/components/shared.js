@@ -120,6 +120,21 @@ export function hatch(context, theme, step = 6) {
   return context.createPattern(tile, "repeat")
 }
 
+// ---- Small things
+/** Call a function again only when what it is given has changed. */
+export function once(compute) {
+  let before = null
+  let result
+  return (...given) => {
+    const equal = before?.length === given.length && given.every((one, at) => Object.is(one, before[at]))
+    if (!equal) {
+      result = compute(...given)
+      before = given
+    }
+    return result
+  }
+}
+
 export const clamp = (value, last) => Math.max(0, Math.min(last, value))
 
 // ---- The selection: one for the whole page. A side is "query" (attends) or "key" (attended to).

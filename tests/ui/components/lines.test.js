@@ -19,7 +19,6 @@ import {
   layered,
   linesOf,
   mostPerQuery,
-  once,
   pairFits,
   planAcross,
   planDown,
@@ -43,19 +42,6 @@ const all = { threshold: 0, top: null, pair: "all" }
 const MAP = Float32Array.from([0.1, 0.4, 0.1, 0.4, 0, 0.2, 0.2, 0.2, 0.2, 0.2, NaN, 0.75, NaN, 0.25, NaN])
 const CELLS = cellsOfMap(MAP, 3, 5)
 const pairsOf = (cells, lines) => Array.from(lines, (cell) => [cells.queries[cell], cells.keys[cell]])
-
-test("what is computed once is computed again only when its input changes", () => {
-  let count = 0
-  const add = once((one, other) => {
-    count++
-    return one + other
-  })
-  assert.deepEqual([add(1, 2), add(1, 2), add(1, 3), add(1, 3)], [3, 3, 4, 4])
-  assert.equal(count, 2)
-  const list = []
-  const size = once((...given) => given.length)
-  assert.deepEqual([size(list), size(list, list), size()], [1, 2, 0])
-})
 
 test("tokens of one size stand one after another", () => {
   const track = evenTrack(7, 10)

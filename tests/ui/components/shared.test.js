@@ -7,6 +7,7 @@ import {
   isDark,
   lineName,
   number,
+  once,
   palette,
   rgb,
   Selection,
@@ -176,6 +177,19 @@ test("the pointer goes before the pin, the pin before what is chosen by itself",
     ["token", { side: "key", at: 0 }],
     ["token", { side: "query", at: -1 }],
   ])
+})
+
+test("what is computed once is computed again only when its input changes", () => {
+  let count = 0
+  const add = once((one, other) => {
+    count++
+    return one + other
+  })
+  assert.deepEqual([add(1, 2), add(1, 2), add(1, 3), add(1, 3)], [3, 3, 4, 4])
+  assert.equal(count, 2)
+  const list = []
+  const size = once((...given) => given.length)
+  assert.deepEqual([size(list), size(list, list), size()], [1, 2, 0])
 })
 
 test("opening a head shows it at once, and tells Python", () => {

@@ -97,7 +97,7 @@ def render_grid(
         "options": asdict(options),
         "label": "Every head: arrow keys move, Enter opens, M marks",
     }
-    values = table[[statistic.name for statistic in statistics]].to_numpy(np.float32)
+    values = np.column_stack([table[statistic.name].to_numpy(np.float32) for statistic in statistics])
     pixels = np.concatenate([picture.numpy().ravel() for picture in pictures])
     declare("grid", _html(statistics))(key=key, data=pack(header, [masks.numpy(), pixels, values]))
 

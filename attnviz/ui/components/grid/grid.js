@@ -1,5 +1,5 @@
 // Every head as a small picture on one canvas. Hover shows one larger with its statistics, a click opens it.
-import { css, inkOf, rgb, same, selection, sized, themeOf, unpack } from "../shared.js"
+import { css, inkOf, once, rgb, same, selection, sized, themeOf, unpack } from "../shared.js"
 import { arrange, cardPlace, groupLines, headsOf, neighbour, rangeOf, ranked, tileAt, topOf } from "./layout.js"
 import { painter } from "./picture.js"
 
@@ -20,7 +20,8 @@ export default function ({ data, parentElement }) {
     layOut(view)
   }
   connect(view)
-  selection.follow(root, () => draw(view))
+  view.drawChosen ??= once(() => draw(view))
+  selection.follow(root, () => view.drawChosen(selection.open, selection.marked))
   draw(view)
   return () => {
     view.observer?.disconnect()
@@ -50,12 +51,16 @@ function valuesOf(view, name) {
 
 function layOut(view) {
   const { layers, size } = view.header
-  const values = valuesOf(view, view.options.order)
-  const width = view.root.clientWidth || 480
+  const { order, tint, top } = view.options
+  const [ordered, tinted] = [valuesOf(view, order), valuesOf(view, tint)]
+  const [width, ranking] = [view.root.clientWidth || 480, tinted ?? ordered]
   view.width = width
-  view.layout = arrange({ layers, order: values && ranked(view.heads, values), width, size })
+  view.layout = arrange({ layers, order: ordered && ranked(view.heads, ordered), width, size })
+  view.tint = tinted && { values: tinted, range: rangeOf(tinted) }
+  view.top = ranking && top ? topOf(view.heads, ranking, top) : null
   view.canvas = view.root.querySelector("canvas.all")
-  view.pictures = null
+  view.image = null
+  renderTintLegend(view, view.tint?.range)
 }
 
 /** The colours of the pictures as pixels: a number each, negative, its bytes red, green, blue and 255. */
@@ -75,29 +80,45 @@ function headPainter(view, image, side) {
   return ({ at, row }, x = 0, y = 0) => paint(part(pixels, at), part(masks, row), out, y * width + x, width)
 }
 
-/** Draw the pictures as they stand, and the frames of what is chosen over them. */
+/** Draw everything: the pictures, which are kept until the layout or the colours change, and what is said over them. */
 function draw(view) {
-  const { layout, canvas } = view
-  view.pictures ??= drawPictures(view)
+  const { layout, canvas, header, theme } = view
   const pen = sized(canvas, layout.width, layout.height)
-  pen.drawImage(view.pictures, 0, 0, layout.width, layout.height)
+  if (view.image?.width !== pen.canvas.width) view.image = paintHeads(view, pen)
+  pen.putImageData(view.image, 0, 0)
+  drawBorders(pen, layout, theme)
+  drawEdges(pen, layout, theme)
+  drawStrength(pen, view)
+  if (!layout.captions) drawGroups(pen, layout, header.layers, theme)
   drawFrames(pen, view)
 }
 
-/** Everything but the frames on a canvas of its own, kept until the layout, the colours or the options change. */
-function drawPictures(view) {
-  const { layout, header, theme } = view
-  const canvas = document.createElement("canvas")
-  const pen = sized(canvas, layout.width, layout.height)
-  drawHeads(pen, view)
-  drawEdges(pen, view)
-  const tinted = valuesOf(view, view.options.tint)
-  const [low, high] = tinted ? rangeOf(tinted) : [0, 1]
-  const ranking = tinted ?? valuesOf(view, view.options.order)
-  const top = ranking && view.options.top ? topOf(view.heads, ranking, view.options.top) : null
+/** Return all heads as one image in the screen's own pixels. */
+function paintHeads(view, pen) {
+  const { layout } = view
+  const ratio = window.devicePixelRatio || 1
+  const image = pen.createImageData(pen.canvas.width, pen.canvas.height)
+  const paint = headPainter(view, image, Math.round(layout.tile * ratio))
+  for (const { at, x, y } of layout.tiles) paint(view.heads[at], Math.round(x * ratio), Math.round(y * ratio))
+  return image
+}
+
+/** A thin border around each head, where there is room. */
+function drawBorders(pen, { tiles, tile }, theme) {
+  if (tile < 16) return
+  pen.strokeStyle = theme.line
+  pen.lineWidth = 1
+  pen.beginPath()
+  for (const { x, y } of tiles) pen.rect(x - 0.5, y - 0.5, tile + 1, tile + 1)
+  pen.stroke()
+}
+
+/** The tint of a statistic over the pictures, and paper over heads that do not stand out. */
+function drawStrength(pen, { layout, theme, tint, top }) {
   for (const one of layout.tiles) {
-    if (tinted && !Number.isNaN(tinted[one.at])) {
-      pen.globalAlpha = TINTED * (high > low ? (tinted[one.at] - low) / (high - low) : 1)
+    if (tint && !Number.isNaN(tint.values[one.at])) {
+      const [low, high] = tint.range
+      pen.globalAlpha = TINTED * (high > low ? (tint.values[one.at] - low) / (high - low) : 1)
       pen.fillStyle = theme.isDark ? TINT.dark : TINT.light
       pen.fillRect(one.x, one.y, layout.tile, layout.tile)
     }
@@ -108,26 +129,9 @@ function drawPictures(view) {
     }
   }
   pen.globalAlpha = 1
-  if (!layout.captions) drawGroups(pen, layout, header.layers, theme)
-  renderTintLegend(view, tinted && [low, high])
-  return canvas
 }
 
-/** Draw all heads at once as an image in the screen's own pixels, then a thin frame around each. */
-function drawHeads(pen, view) {
-  const { layout, theme } = view
-  const ratio = window.devicePixelRatio || 1
-  const image = pen.createImageData(pen.canvas.width, pen.canvas.height)
-  const paint = headPainter(view, image, Math.round(layout.tile * ratio))
-  for (const { at, x, y } of layout.tiles) paint(view.heads[at], Math.round(x * ratio), Math.round(y * ratio))
-  pen.putImageData(image, 0, 0)
-  if (layout.tile < 16) return
-  pen.strokeStyle = theme.line
-  pen.lineWidth = 1
-  for (const { x, y } of layout.tiles) pen.strokeRect(x - 0.5, y - 0.5, layout.tile + 1, layout.tile + 1)
-}
-
-function drawEdges(pen, { layout, theme }) {
+function drawEdges(pen, layout, theme) {
   pen.font = "11px system-ui, sans-serif"
   pen.fillStyle = theme.muted
   pen.textBaseline = "middle"

@@ -43,27 +43,32 @@ export function painter({ size, side, colours, barred, perRow }) {
 
   function stretch(levels) {
     const { cells, shares, most } = cover
-    const out = across
-    for (let x = 0; x < side; x++) {
-      for (let part = 0; part < most; part++) {
-        const [cell, share] = [cells[x * most + part], shares[x * most + part]]
-        if (!part) for (let row = 0; row < size; row++) out[row * side + x] = share * levels[row * size + cell]
-        else if (share) for (let row = 0; row < size; row++) out[row * side + x] += share * levels[row * size + cell]
+    for (let at = 0; at < side * most; at++) {
+      const cell = cells[at]
+      const share = shares[at]
+      const isFirst = at % most === 0
+      let to = (at - (at % most)) / most
+      for (let from = cell; from < size * size; from += size, to += side) {
+        if (isFirst) across[to] = share * levels[from]
+        else if (share) across[to] += share * levels[from]
       }
     }
   }
 
   function colour(out, corner, stride) {
     const { cells, shares, most } = cover
-    const [from, inks, width] = [across, colours, side]
-    for (let y = 0; y < width; y++) {
-      const [part, start, last] = [y * most, corner + y * stride, (y + 1) * most]
-      const [row, share] = [cells[part] * width, shares[part]]
-      const [next, nextShare] = most > 1 ? [cells[part + 1] * width, shares[part + 1]] : [row, 0]
-      for (let x = 0; x < width; x++) {
-        let level = share * from[row + x] + nextShare * from[next + x]
-        for (let more = part + 2; more < last; more++) level += shares[more] * from[cells[more] * width + x]
-        out[start + x] = inks[(level + HALF) >> SHIFT]
+    for (let y = 0; y < side; y++) {
+      const first = y * most
+      const second = most > 1 ? first + 1 : first
+      const row = cells[first] * side
+      const next = cells[second] * side
+      const share = shares[first]
+      const nextShare = most > 1 ? shares[second] : 0
+      const start = corner + y * stride
+      for (let x = 0; x < side; x++) {
+        let level = share * across[row + x] + nextShare * across[next + x]
+        for (let more = first + 2; more < first + most; more++) level += shares[more] * across[cells[more] * side + x]
+        out[start + x] = colours[(level + HALF) >> SHIFT]
       }
     }
   }

@@ -1,19 +1,5 @@
 // Where tokens stand, which lines are drawn and how they run: arithmetic, without a page.
 
-/** Call a function again only when what it is given has changed. */
-export function once(compute) {
-  let before = null
-  let result
-  return (...given) => {
-    const equal = before?.length === given.length && given.every((one, at) => Object.is(one, before[at]))
-    if (!equal) {
-      result = compute(...given)
-      before = given
-    }
-    return result
-  }
-}
-
 // ---- Tracks: the places of tokens along the axis they are read in.
 /** Tokens of one size, one after another. */
 export function evenTrack(count, size) {

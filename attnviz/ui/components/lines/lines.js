@@ -1,5 +1,5 @@
 // Lines between tokens: HTML elements for tokens, one canvas for every line, one above it for those of a chosen token.
-import { clip, css, number, rgb, same, selection, sized, themeOf, unpack } from "../shared.js"
+import { clip, css, number, once, rgb, same, selection, sized, themeOf, unpack } from "../shared.js"
 import {
   cellsFrom,
   cellsOfLine,
@@ -19,7 +19,6 @@ import {
   linesOf,
   mostPerQuery,
   nameOf,
-  once,
   otherSide,
   planAcross,
   planDown,
