@@ -36,7 +36,6 @@ import {
 
 const SIDES = ["query", "key"]
 const LONGEST_LABEL = 22
-const MOST_BUTTONS = 256 // tokens a side; of a longer text those near the visible part are in the page
 const MOST_WEIGHTS = 16 // written beside tokens
 const MOST_SPOKEN = 5
 const MOST_THICK = 600 // lines drawn wider the stronger they are
@@ -429,8 +428,7 @@ class Lines {
     for (const side of SIDES) {
       const tokens = this.tokens[side]
       const buttons = this.buttons[side]
-      const [first, end] =
-        tokens.length <= MOST_BUTTONS ? [0, tokens.length] : within(plan.tracks[side], this.part.from, this.part.to)
+      const [first, end] = within(plan.tracks[side], this.part.from, this.part.to)
       const isNear = (at) => (at >= first && at < end) || at === this.stops[side]
       for (const [at, button] of buttons) {
         if (isNear(at) && button.attnvizToken === tokens[at]) continue
