@@ -241,6 +241,23 @@ def test_the_lines_of_a_module_are_those_of_its_weights(open_app):
     expect(said).to_contain_text(weighted(["one", "two", "three"], strongest, weights[1].max()))
 
 
+def test_a_long_text_attended_to_evenly_has_lines_too(open_app):
+    text = " ".join(["the cat saw the dog again"] * 11)
+    weights = run_experiment(Experiment(text=text, heads=2)).trace.weights(0, 0)
+    peaks = weights.max(dim=1).values
+    assert peaks.max() < 0.05  # the usual least weight of a line
+    assert (peaks >= 0.03).sum() == 33  # half of the queries
+    page = open_app(f"/?text={text.replace(' ', '+')}&heads=2&view=Lines")
+    settle(page)
+    said = page.locator(".st-key-lines .threshold-value")
+    expect(said).to_have_text("0.03")
+    drawn = int((weights.double() >= 0.03).sum())
+    expect(page.locator(".st-key-lines .count")).to_contain_text(f"{drawn:,} of {66 * 66:,} lines")
+    page.get_by_role("slider", name="Weights of at least").press("ArrowLeft")
+    expect(said).to_have_text("0.02")
+    expect(page).to_have_url(re.compile("threshold=20"))
+
+
 @pytest.fixture(scope="module")
 def smollm2():
     """SmolLM2's file, as `.ci/run` brings it."""

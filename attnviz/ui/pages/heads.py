@@ -81,7 +81,7 @@ def _keep_lines(told: dict[str, Any]) -> None:
     """Keep in the address how lines are drawn."""
     options = LineOptions.read(told)
     state.set_values(
-        threshold=round(1000 * options.threshold),
+        threshold=-1 if options.threshold is None else round(1000 * options.threshold),
         strongest=options.top or 0,
         pairs=options.pair,
         horizontal=options.horizontal,
@@ -183,9 +183,10 @@ def _render_map(view: View) -> None:
 
 
 def _render_lines(view: View) -> None:
+    threshold = state.get("threshold")
     options = LineOptions.read(
         {
-            "threshold": state.get("threshold") / 1000,
+            "threshold": threshold / 1000 if threshold >= 0 else None,
             "top": state.get("strongest"),
             "pair": state.get("pairs"),
             "horizontal": state.get("horizontal"),

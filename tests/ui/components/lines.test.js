@@ -31,6 +31,7 @@ import {
   takeSlots,
   thresholdSteps,
   topSteps,
+  usualThreshold,
   within,
   wordTrack,
 } from "../../../attnviz/ui/components/lines/layout.js"
@@ -348,6 +349,25 @@ test("sliders have round steps and the value given", () => {
   assert.deepEqual(topSteps(8, null), [1, 2, 3, 4, 5, 6, 7, null])
   assert.deepEqual(topSteps(13, 9), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, null])
   assert.deepEqual(topSteps(1, 4), [null])
+})
+
+test("where nobody says how heavy a line must be, half of the queries keep one", () => {
+  const even = (count) => cellsOfMap(new Float32Array(count * count).fill(1 / count), count, count)
+  const own = (count, weight) =>
+    cellsOfMap(
+      Float32Array.from({ length: count * count }, (_, at) => (at % (count + 1) ? 0 : weight)),
+      count,
+      count,
+    )
+  assert.equal(usualThreshold([CELLS]), 0.05)
+  assert.equal(usualThreshold([even(20)]), 0.05) // 1 / 20 as a float is a little more
+  assert.equal(usualThreshold([even(21)]), 0.03)
+  assert.equal(usualThreshold([even(307)]), 0.002)
+  assert.equal(usualThreshold([]), 0.05) // no head is here
+  assert.equal(usualThreshold([own(7, 0.06), even(7)]), 0.05)
+  assert.equal(usualThreshold([own(13, 0.04), own(11, 0.9)]), 0.03) // 11 of 24 queries reach 0.05
+  assert.equal(usualThreshold([own(11, 0.04), own(13, 0.9)]), 0.05)
+  assert.equal(usualThreshold([own(5, 0)]), 0)
 })
 
 test("how many lines there are is said with the reason why not all", () => {

@@ -58,13 +58,13 @@ class LineOptions:
     """Which lines are drawn, and how.
 
     Attributes:
-        threshold: the least weight of a line, 0 to 1.
+        threshold: the least weight of a line, 0 to 1; None for 0.05, or less where few queries have one so large.
         top: how many lines leave each query, the strongest; None for all that are here.
         pair: of a sentence pair, where lines start and end.
         horizontal: queries along the top and keys along the bottom, in reading order.
     """
 
-    threshold: float = 0.05
+    threshold: float | None = None
     top: int | None = None
     pair: Pair = "all"
     horizontal: bool = False

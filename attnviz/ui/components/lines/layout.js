@@ -322,6 +322,18 @@ const THRESHOLDS = [0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07]
 for (let percent = 10; percent <= 100; percent += 5) THRESHOLDS.push(percent / 100)
 const TOPS = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96]
 
+const USUAL = 0.05
+
+/**
+ * The least weight of a line where nobody has said one: 0.05, or where fewer than half of the queries have a weight that
+ * large, as in long texts that are attended to evenly, the largest step that half of them reach.
+ */
+export function usualThreshold(heads) {
+  const peaks = heads.flatMap((cells) => Array.from(rowPeaks(cells))).sort((one, other) => other - one)
+  const half = peaks[Math.ceil(peaks.length / 2) - 1] ?? USUAL
+  return THRESHOLDS.findLast((one) => one <= Math.min(USUAL, half))
+}
+
 /** Round steps for a threshold, close together where most weights are; a threshold between them is one more. */
 export function thresholdSteps(threshold) {
   return [...new Set([...THRESHOLDS, threshold])].sort((one, other) => one - other)

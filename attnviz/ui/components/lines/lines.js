@@ -31,6 +31,7 @@ import {
   takeSlots,
   thresholdSteps,
   topSteps,
+  usualThreshold,
   within,
 } from "./layout.js"
 
@@ -88,6 +89,7 @@ class Lines {
   remember() {
     this.plan = once((...given) => this.makePlan(...given))
     this.isPair = once((query, key) => hasPair(query) && hasPair(key))
+    this.usual = once((...cells) => usualThreshold(cells))
     this.choose = once((options, query, key, ...cells) => cells.map((one) => chooseLines(one, options, query, key)))
     this.writeLegend = once(() => this.makeLegend())
     this.writeControls = once(() => this.makeControls())
@@ -162,7 +164,7 @@ class Lines {
   }
 
   /** The shown heads, with their cells where these are here, and of those that are not switched off the lines. */
-  takeHeads(options) {
+  takeHeads(pair) {
     this.slots = takeSlots(this.slots, selection.shown.map(nameOf))
     const colours = this.header.heads[this.theme.isDark ? "dark" : "light"]
     this.heads = selection.shown.map((place) => {
@@ -171,7 +173,8 @@ class Lines {
       return { name, place, label, cells: this.cellsOf(place), ...strokeOf(this.slots.get(name), colours) }
     })
     const visible = this.heads.filter(({ name, cells }) => cells && !this.hidden.has(name))
-    const lines = this.choose(options, this.tokens.query, this.tokens.key, ...visible.map(({ cells }) => cells))
+    const cells = visible.map((head) => head.cells)
+    const lines = this.choose(this.chosenOptions(pair, cells), this.tokens.query, this.tokens.key, ...cells)
     this.visible = visible.map((head, at) => ({ ...head, lines: lines[at] }))
   }
 
@@ -212,8 +215,7 @@ class Lines {
     this.root.hidden = !query.length || !key.length
     const room = this.scroll.clientWidth
     if (this.root.hidden || !room) return
-    const pair = this.isPair(query, key) ? this.options.pair : "all"
-    this.takeHeads(this.chosenOptions(pair))
+    this.takeHeads(this.isPair(query, key) ? this.options.pair : "all")
     this.writeLegend(this.look, this.hidden, ...this.heads.flatMap(({ name, label, cells }) => [name, label, !cells]))
     this.writeControls(
       this.options,
@@ -232,8 +234,9 @@ class Lines {
   }
 
   /** The options that choose lines, the same object as long as they say the same. */
-  chosenOptions(pair) {
-    const { threshold, top } = this.options
+  chosenOptions(pair, cells) {
+    const { top } = this.options
+    const threshold = this.options.threshold ?? this.usual(...cells)
     const options = { threshold, top, pair }
     if (!same(this.choice, options)) this.choice = options
     return this.choice
@@ -516,10 +519,11 @@ class Lines {
   }
 
   makeControls() {
-    const { threshold, top, pair, horizontal } = this.options
+    const { top, pair, horizontal } = this.options
+    const { threshold } = this.choice
     const isWhole = this.visible.every(({ name }) => !this.sentCells().has(name))
     this.limit = isWhole ? null : Math.max(...this.visible.map(({ cells }) => mostPerQuery(cells)))
-    this.thresholds = thresholdSteps(this.given.threshold)
+    this.thresholds = thresholdSteps(this.given.threshold ?? threshold)
     this.tops = topSteps(this.limit ?? this.tokens.key.length, this.given.top)
     const nearest = this.thresholds.findLastIndex((one) => one <= threshold)
     const reached = this.tops.findIndex((one) => one === null || (top !== null && one >= top))
