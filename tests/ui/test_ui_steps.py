@@ -1,5 +1,7 @@
 """The Steps page: the numbers of each step are torch's, an edit changes what follows and nothing else."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -136,6 +138,10 @@ def test_the_spread_of_scores_is_shown_up_to_the_chosen_size(open_page):
     assert set(table["dimension"]) >= {2, 64, 1024}
     for row in table.itertuples():
         assert abs(row.variance - (1 if row.scaled else row.dimension)) < 6 * row.variance_error
+    columns = json.loads(page.app.dataframe[0].proto.columns)
+    assert set(table.columns) <= set(columns)  # none is called what the program calls it
+    errors = {columns[name]["label"] for name in table.columns if name.endswith("_error")}
+    assert errors == {"± one standard error"}
 
 
 def test_more_heads_are_less_alike(open_page):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnviz.analysis.arithmetic import Arithmetic, dimension_products, weighted_sum, written_cell
-from attnviz.analysis.scaling import DIMENSIONS, score_spread
+from attnviz.analysis.scaling import DIMENSIONS, MEASURES, score_spread
 from attnviz.analysis.steps import Factor, Step, steps
 from attnviz.diversity import heads_diversity, with_heads
 from attnviz.edits import MATRICES, Edits
@@ -305,7 +305,10 @@ def _render_why_scaled() -> None:
     table = cache.reading(("spread", shown, seed), lambda: score_spread(shown, seed=seed))
     look.render_figure(plot_spread(table, theme=look.theme()), "spread")
     st.caption("Bars are one standard error of the samples; dotted, what theory says of the variance: d, or 1.")
-    st.dataframe(table.round(4), hide_index=True, key="spread-table")
+    names = {"dimension": "d", "scaled": "Divided by √d", "entropy": "Entropy of the weights, nats"}
+    names |= {"variance": "Variance of the scores", "gradient": "Size of the softmax's gradient"}
+    names |= {f"{measure}_error": "± one standard error" for measure in MEASURES}
+    st.dataframe(table.round(4), hide_index=True, key="spread-table", column_config=names)
 
 
 def _render_why_several() -> None:
