@@ -1,6 +1,7 @@
 // The picture of a head, computed pixel by pixel for the size it is shown at. Nothing of the page is touched here.
-// All numbers are small integers: a page has half a million pixels, and these loops run before the browser has compiled
-// them well, when every other kind of number costs an object.
+// All numbers are small integers, and each has a constant of its own: a page has half a million pixels, and these loops
+// run before the browser has compiled them well, when another kind of number costs an object, and so does an array taken
+// apart.
 
 export const UNIT = 64 // a whole pixel, in shares
 const [HALF, SHIFT] = [(UNIT * UNIT) / 2, 12] // from shares of shares back to levels: UNIT * UNIT is 2 ** 12
