@@ -50,10 +50,11 @@ FLOOR = 1e-9
 
 NAMES = {False: "q·k", True: "q·k ÷ √d_k"}
 TITLES = {
-    "variance": "variance of the scores",
-    "entropy": "entropy of the weights (nats)",
-    "gradient": "gradient of the softmax",
+    "variance": "variance<br>of the scores",
+    "entropy": "entropy of the<br>weights, nats",
+    "gradient": "gradient<br>of the softmax",
 }
+"""In two lines, so that three stand side by side on a page of 800 pixels."""
 
 
 def plot_step(
@@ -143,14 +144,14 @@ def plot_spread(table: Any, *, theme: ThemeName = "light") -> go.Figure:
         )  # fmt: skip
     ticks = sorted(set(table["dimension"]))
     figure.update_xaxes(
-        type="log", title_text="dimensions d_k", tickvals=ticks, ticktext=_every_other(ticks), showgrid=False
+        type="log", title_text="d_k", tickvals=ticks, ticktext=_some_texts(ticks), tickangle=0, showgrid=False
     )
     figure.update_yaxes(showgrid=True, gridcolor=colours.line)
     figure.update_yaxes(type="log", dtick=1, row=1, col=1)
     for column in range(2, len(MEASURES) + 1):
         figure.update_yaxes(rangemode="tozero", row=1, col=column)
-    legend = {"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top"}
-    figure.update_layout(height=300, showlegend=True, legend=legend, margin={"t": 32})
+    legend = {"orientation": "h", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom"}
+    figure.update_layout(height=340, showlegend=True, legend=legend, margin={"t": 48, "b": 80})
     return figure
 
 
@@ -297,9 +298,9 @@ def _curve(part: Any, measure: str, name: str, ink: str) -> go.Scatter:
     )
 
 
-def _every_other(ticks: list[int]) -> list[str]:
-    """Return the ticks' texts, up to 5 of them and the last among these, the others empty so that none touch."""
-    step = math.ceil(len(ticks) / 5)
+def _some_texts(ticks: list[int]) -> list[str]:
+    """Return the ticks' texts, up to 4 of them and the last among these, the others empty so that none touch."""
+    step = math.ceil(len(ticks) / 4)
     return ["" if (len(ticks) - 1 - at) % step else f"{tick:,}" for at, tick in enumerate(ticks)]
 
 

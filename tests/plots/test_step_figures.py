@@ -183,10 +183,17 @@ def test_the_spread_has_two_curves_a_panel_and_what_theory_says():
         plot_spread(table.iloc[:0])
 
 
+def test_titles_of_the_spread_stand_beside_each_other_on_a_narrow_page():
+    figure = plot_spread(score_spread([2, 8], samples=2, keys=2))
+    titles = [one.text for one in figure.layout.annotations]
+    assert len(titles) == 3
+    assert max(len(line) for title in titles for line in title.split("<br>")) <= 15  # a panel of 100 pixels holds these
+
+
 def test_all_ten_dimensions_are_ticks_and_the_last_is_named():
     axis = plot_spread(score_spread(samples=2, keys=2)).layout.xaxis
     assert axis.tickvals == tuple(2**power for power in range(1, 11))
-    assert axis.ticktext == ("", "4", "", "16", "", "64", "", "256", "", "1,024")
+    assert axis.ticktext == ("2", "", "", "16", "", "", "128", "", "", "1,024")
 
 
 @pytest.mark.parametrize(("width", "most", "others"), [(5, 24, 0), (24, 24, 0), (25, 24, 1), (384, 7, 377)])
